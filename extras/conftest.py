@@ -1,4 +1,4 @@
-"""The fixtures of tests with real processes, for those of extras."""
+"""The fixtures of tests with real processes, for tests of extras."""
 
 from __future__ import annotations
 

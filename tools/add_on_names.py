@@ -1,7 +1,7 @@
-"""`python -m tools.add_on_names`: writes the names by which a server knows extras that it lacks.
+"""`python -m tools.add_on_names`: writes the table that names extras which a server lacks.
 
-Each line has an extra and an option, or a parameter of config.pbtxt by which a model asks for it.
-Where an extra has options it is turned on by these: its parameters ask for nothing.
+Each line has an extra and an option, or a parameter of config.pbtxt with which a model asks for it.
+If an extra has options, these turn it on, so its parameters ask for nothing.
 """
 
 from __future__ import annotations

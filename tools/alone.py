@@ -1,6 +1,6 @@
-"""`python -m tools.alone --seed 1 --count 300`: tests that fail alone, each in its own process.
+"""`python -m tools.alone --seed 1 --count 300`: finds tests that fail in a process of their own.
 
-The seed draws them, each of another file while there are any.
+The seed draws the tests, each from another file as long as there are any.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ def collect(arguments: Iterable[str]) -> list[str]:
 
 
 def draw(tests: Iterable[str], seed: str, count: int) -> list[str]:
-    """Return so many tests, of all files in turn."""
+    """Return `count` tests, taken from all files in turn."""
     chance = random.Random(seed)
     files: dict[str, list[str]] = {}
     for test in tests:

@@ -1,13 +1,13 @@
 """`python3 tools/bare_roots.py [RELEASE[@user][:TARGET,…] …]`: the commands on bare machines.
 
 For each release of Debian it makes a root with python3, venv, make and git, clones the last commit
-into it, and there, in namespaces of its own, has `make run` answer and runs targets of make. Such
-a root has the network of this machine, for the package index, and its certificates, but none of
-its programs. Needs root, Debian's apt and mmdebstrap; elsewhere it says why and leaves nothing
-undone, unless ZT_CI is set. Runs before anything is installed.
+into it, and there, in namespaces of its own, tries `make run` and runs targets of make. Such a root
+has this machine's network, for the package index, and certificates, but none of its programs. Needs
+root, Debian's apt and mmdebstrap; without them it says so and succeeds, unless ZT_CI is set. Runs
+before anything is installed.
 
-All runs as root below a directory that is closed to others, as root's home is; after `@user` as a
-user who is not root, in a home of the user's own.
+Commands run as root below a directory that is closed to other users, like root's home; after
+`@user`, as another user in a home of its own.
 
 With `--at-once` the targets of all roots run at the same time: what passes then does not depend on
 the load of the machine. Their output is in build/roots/RELEASE.log. A target may have variables, as
@@ -83,7 +83,7 @@ exit $status
 
 
 def reason_against() -> str | None:
-    """Return why no root can be made here."""
+    """Return the reason why no root can be made here, or None."""
     if os.geteuid() != 0:
         return "only root can make them"
     for tool in ("apt-get", "mmdebstrap", "setpriv", "unshare", "pivot_root"):
@@ -101,7 +101,7 @@ def mirror() -> str:
 
 
 class Machine(NamedTuple):
-    """A root, and who works there."""
+    """A root file system, and the user who works in it."""
 
     root: Path
     user: str = "root"
@@ -117,12 +117,12 @@ class Machine(NamedTuple):
 
     @property
     def source(self) -> Path:
-        """The clone, within the root."""
+        """The clone of the repository within the root."""
         return Path(_SOURCES[self.user])
 
 
 def make_root(release: str, machine: Machine, packages: Sequence[str] = PACKAGES) -> None:
-    """Make the root, or take one of an earlier run, with a fresh clone of the last commit."""
+    """Make the root, or use the one of an earlier run, with a fresh clone of the last commit."""
     root = machine.root
     if not (root / "usr/bin/python3").exists():
         shutil.rmtree(root, ignore_errors=True)
@@ -149,7 +149,7 @@ def make_root(release: str, machine: Machine, packages: Sequence[str] = PACKAGES
 
 
 def start(machine: Machine, *command: str, log: Path | None = None) -> subprocess.Popen[bytes]:
-    """Start a command within the root; whatever it has started ends with it, and with this."""
+    """Start a command within the root; all its processes end with it, and with this program."""
     # it ends when this process is killed, and with it the first process there
     unshare = ["setpriv", "--pdeathsig=KILL", "unshare", "--fork", "--kill-child"]
     unshare += ["--mount", "--pid", "--ipc", "--uts"]
@@ -205,13 +205,13 @@ def has_answered() -> bool:
 
 
 def check_root(machine: Machine) -> list[str]:
-    """Make the root of a release; return what failed."""
+    """Make the root of a release; return the failed steps."""
     make_root(machine.root.name, machine)
     return [] if check_run(machine) else [f"{machine}: make run"]
 
 
 def check_targets(machine: Machine, targets: Sequence[str], log: Path | None = None) -> list[str]:
-    """Return what failed."""
+    """Run the targets of make; return the failed ones."""
     failed = []
     for target in targets:
         began = time.monotonic()
@@ -222,7 +222,10 @@ def check_targets(machine: Machine, targets: Sequence[str], log: Path | None = N
 
 
 def check_at_once(plan: Mapping[Machine, Sequence[str]]) -> list[str]:
-    """Return what failed; the servers of `make run` share a port, so they run before."""
+    """Run the targets of all roots at once; return the failed steps.
+
+    `make run` comes before, one root after the other, because its servers share a port.
+    """
     failed = [line for machine in plan for line in check_root(machine)]
     with ThreadPoolExecutor(len(plan)) as pool:
         running = []

@@ -22,7 +22,7 @@ SOURCES = (
 
 
 def compile_protos(output: Path) -> None:
-    """Writes the FileDescriptorSet of all sources, dependencies first, to `output`."""
+    """Write the FileDescriptorSet of all sources, dependencies first, to `output`."""
     subprocess.run(
         [
             sys.executable,

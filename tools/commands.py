@@ -27,7 +27,7 @@ def server_commands() -> Iterator[tuple[str, str, str]]:
 
 
 def help_of(*words: str) -> str:
-    """Return what `zmqtriton WORDS --help` prints, as wide as a terminal is at least."""
+    """Return the output of `zmqtriton WORDS --help` on a terminal of 80 columns."""
     printed = io.StringIO()
     with (
         mock.patch.dict(os.environ, {"COLUMNS": "80", "NO_COLOR": "1"}),
@@ -41,7 +41,7 @@ def help_of(*words: str) -> str:
 def click_commands(
     group: click.Group, before: tuple[str, ...] = ()
 ) -> Iterator[tuple[tuple[str, ...], click.Command]]:
-    """Return the words and the command of all that users may see, groups before their commands."""
+    """Return the words and the command of all visible commands, groups before their commands."""
     context = click.Context(group)
     for name in group.list_commands(context):
         command = group.get_command(context, name)

@@ -1,9 +1,9 @@
 """`python -m tools.core_alone`: the core's quick tests in a copy of the tree that has no add-ons.
 
-What the core imports of an add-on, or a test of the core expects of one, fails there.
+An import or a test of the core that needs an add-on fails there.
 
-`python -m tools.core_alone without NAME …` has the quick tests of all else in copies that lack
-these extras and what needs them, one after the other; `without all` in one that has none. A test
+`python -m tools.core_alone without NAME …` runs all other quick tests, for each named extra in a
+copy without it and the add-ons that need it; `without all` uses a copy without extras. A test
 outside of an extra that needs it has the mark `extra("NAME")`.
 """
 
@@ -38,7 +38,7 @@ sys.path[:] = [p for p in sys.path if "__editable__" not in p]
 
 
 def copy_but(to: Path, left_out: Sequence[str]) -> None:
-    """Copy the files that git knows, as they are in the working tree, but for some folders'."""
+    """Copy the files that git knows, as they are in the working tree, except some folders."""
     names = subprocess.run(
         ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"],
         cwd=ROOT,
@@ -61,7 +61,7 @@ def environment_of(copy: Path, site: Path, *more: str) -> dict[str, str]:
 
 
 def command(arguments: list[str]) -> list[str]:
-    """Return the quick tests with more options of pytest, of which the last counts."""
+    """Return the command of the quick tests with further options of pytest, which override."""
     quick = ["--quick", "-m", "not system and not triton and not gpu and not addons"]
     return [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", *quick, *arguments]
 
@@ -71,7 +71,7 @@ def all_extras() -> list[str]:
 
 
 def with_those_that_need(extras: Sequence[str]) -> list[str]:
-    """Return the extras with all that a server leaves out, too, when they are not there."""
+    """Return the extras, with all extras that a server leaves out when these are missing."""
     lacking = {*extras}
     declared = [each.declared for each in addons.own_add_ons().values()]
     while more := {each.name for each in declared if lacking & {*each.needs}} - lacking:
@@ -80,7 +80,7 @@ def with_those_that_need(extras: Sequence[str]) -> list[str]:
 
 
 def test_without(names: Sequence[str]) -> int:
-    """Return the status of the quick tests of all else in a copy without these extras."""
+    """Run all other quick tests in a copy without these extras; return the exit status."""
     extras = with_those_that_need(names)
     with tempfile.TemporaryDirectory(prefix="zmqtriton-without-") as directory:
         copy, site = Path(directory, "copy"), Path(directory, "site")

@@ -167,7 +167,7 @@ _LINK = re.compile(r"(?<=\]\()([^)#:]+)(#[^)]*)?(?=\))")
 
 
 def on_startup(command: str, dirty: bool) -> None:
-    """Write the files by which names of add-ons are found under `zmqtriton`."""
+    """Write the files that lead from names under `zmqtriton` to modules of add-ons."""
     write = runpy.run_path(str(ROOT / "setup.py"))["write_public"]
     write(ROOT / "build/types/zmqtriton-stubs")
 
@@ -182,7 +182,7 @@ def on_files(files: Files, config: Any) -> Files:
 
 
 def page_text(source: str) -> str:
-    """Return a file of the repository with the files that are sections of its page."""
+    """Return a file of the repository, together with the files that are sections of its page."""
     sections = [page_text(section) for section, whole in SECTIONS.items() if whole == source]
     text = (ROOT / source).read_text("utf-8")
     return "\n".join([text, *(re.sub("^#", "##", one, flags=re.M) for one in sections)])
@@ -205,7 +205,7 @@ def moved() -> dict[str, dict[str, str]]:
 
 
 def leads(page: str, anchors: dict[str, str]) -> dict[str, str]:
-    """Return new addresses as a browser understands them on the old page."""
+    """Return new addresses relative to the old page, for a browser."""
     parts = {anchor: new.partition("#") for anchor, new in anchors.items()}
     return {
         anchor: f"{posixpath.relpath(there, page)}/{sign}{name}"
@@ -214,7 +214,7 @@ def leads(page: str, anchors: dict[str, str]) -> dict[str, str]:
 
 
 def on_post_build(config: Any) -> None:
-    """Write a page at each old address, and the words of readers into the search."""
+    """Write a page at each old address, and add readers' words to the search."""
     index = Path(config.site_dir, "search", "search_index.json")
     document = json.loads(index.read_text("utf-8"))
     for entry in document["docs"]:
@@ -251,7 +251,7 @@ def on_env(env: Environment, config: Any, files: Files) -> Environment:
 
 
 def on_page_content(html: str, page: Any, config: Any, files: Files) -> str:
-    """Make empty heads of columns plain cells: a head without a name is read aloud for nothing."""
+    """Make empty heads of columns plain cells: screen readers would announce a nameless head."""
     if page.file.src_uri in LONG:
         for group in page.toc.items[0].children:
             group.children.clear()
@@ -262,7 +262,7 @@ def on_page_content(html: str, page: Any, config: Any, files: Files) -> str:
 
 
 def sessions(markdown: str) -> str:
-    """Return a page with its blocks of typed commands and their outputs as blocks in colours."""
+    """Return a page with its blocks of commands and outputs in colours."""
 
     def block(match: re.Match[str]) -> str:
         text = re.sub("^    ", "", match[1], flags=re.MULTILINE).rstrip()

@@ -1,8 +1,9 @@
-"""Makes each Python of an environment with our packages in editable form start in half the time.
+"""Halves the start time of Python in environments with editable installations of our packages.
 
 setuptools finds such packages by a module that imports pathlib and importlib.util, which imports
 re, urllib and contextlib: before the program begins, in each of the thousands of processes that
-tests start. This writes another module in its place, which needs what every Python has loaded.
+tests start. This program replaces that module by one that needs only modules which every Python has
+loaded.
 
     python tools/editable_finder.py
 
@@ -54,7 +55,7 @@ def install():
 
 
 def rewrite(site_packages: Path) -> list[Path]:
-    """Rewrite the finders of editable packages in this directory; return those that are new."""
+    """Rewrite the finders of editable packages in this directory; return the changed ones."""
     rewritten = []
     sys.path.insert(0, str(site_packages))
     for path in sorted(site_packages.glob("__editable___*_finder.py")):
@@ -72,7 +73,7 @@ def rewrite(site_packages: Path) -> list[Path]:
 def remove_leftovers(root: Path) -> None:
     """Remove directories without any file, which Python takes for packages.
 
-    A checkout keeps those of a package that has moved, for the bytecode in it.
+    A checkout keeps the directories of a package that has moved, because of the bytecode in them.
     """
     for folder in sorted(root.rglob("*/"), reverse=True):
         if folder.name == "__pycache__":

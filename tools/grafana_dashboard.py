@@ -1,7 +1,7 @@
 """Prints the dashboard for Grafana as JSON, for deploy/grafana/zmqtriton.json.
 
-The panels below are what one looks at; every other metric of docs/metrics.md has a panel of its own
-in the last row. What a panel says of itself is what the page says of its first metric.
+The first rows have the panels to watch; the last row has a panel for each other metric of
+docs/metrics.md. A panel has the description of its first metric on the page.
 """
 
 from __future__ import annotations
@@ -40,13 +40,13 @@ def _rate(name: str, where: str = "@model") -> str:
 
 
 def _mean(duration: str, scale: str = "1e6") -> str:
-    """Return the mean of a duration of the successful requests, in seconds."""
+    """Return the mean duration of successful requests as PromQL, in seconds."""
     of = _rate(f"nv_inference_{duration}_duration_us")
     return f"{of} / {scale} / ({_rate('nv_inference_request_success')} > 0)"
 
 
 def _quantile(value: str) -> str:
-    """Return a quantile in seconds: exact, of the last minute, or an estimate."""
+    """Return a quantile in seconds as PromQL: exact over the last minute, or an estimate."""
     exact = f'nv_inference_request_summary_us{{@model,quantile="{value}"}}'
     buckets = _rate("zmqtriton_request_duration_seconds_bucket")
     return f"max without (quantile) ({exact}) / 1e6 or histogram_quantile({value}, {buckets})"
@@ -322,7 +322,7 @@ def _other_panels(table: dict[str, Metric]) -> Iterator[Panel]:
 
 
 def _place(rows: dict[str, list[Panel]], table: dict[str, Metric]) -> Iterator[dict[str, Any]]:
-    """Iterate over rows and panels where they lie; a row that is closed holds its panels."""
+    """Yield rows and panels with their positions; a collapsed row contains its panels."""
     number, y = 0, 0
     for title, panels in rows.items():
         number += 1

@@ -89,7 +89,7 @@ def _options(command: click.Command) -> Iterator[str]:
 
 
 def _text(help_text: str | None) -> Iterator[str]:
-    """Return the paragraphs of a command's help; what click keeps as it is stays so."""
+    """Return the paragraphs of a command's help; a block that click prints unchanged stays so."""
     for paragraph in (help_text or "").strip().split("\n\n"):
         yield ".PP"
         if paragraph.startswith("\b\n"):

@@ -1,4 +1,4 @@
-"""The metrics that docs/metrics.md has: its tables are what dashboards and alerts go by."""
+"""The metrics of docs/metrics.md: dashboards and alerts follow its tables."""
 
 from __future__ import annotations
 

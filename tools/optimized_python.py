@@ -1,6 +1,6 @@
 """Prints the Python to make environments with: this one, or the system's where that is optimised.
 
-pyenv builds Pythons without profiles unless it is told to; the same tests take longer with them.
+By default pyenv builds Pythons without profile-guided optimization, with which tests take longer.
 Only a Python of the same version is taken in place of this one. Runs before anything is installed.
 """
 
@@ -15,13 +15,13 @@ SYSTEM = Path("/usr/bin")
 
 
 def is_optimized() -> bool:
-    """Return True for builds with profiles; those of distributions are, in ways of their own."""
+    """Return True for builds with profile-guided optimization, as in distributions."""
     is_of_system = Path(sys.base_prefix) == SYSTEM.parent
     return is_of_system or "--enable-optimizations" in str(sysconfig.get_config_var("CONFIG_ARGS"))
 
 
 def can_make_environments(python: Path) -> bool:
-    """Return False where there is none, or none with what distributions have in other packages."""
+    """Return False without a Python there, or without the modules that distributions split off."""
     command = [str(python), "-I", "-c", "import ensurepip, venv"]
     try:
         return subprocess.run(command, capture_output=True, check=False).returncode == 0

@@ -1,8 +1,8 @@
 """`python3 tools/peer_environment.py FOLDER PYTHONS WORD …`: an environment of a peer, or why not.
 
-PYTHONS is the range of versions that the peer's packages have; the words are those of `uv pip
-install`. The interpreter is one of this machine. Where there is none, FOLDER has the file
-`left_out` with the reason, which tests that need the environment give for being skipped. Runs
+PYTHONS is the range of versions for the peer's packages; the words are arguments of `uv pip
+install`. The interpreter is one of this machine. Without a fitting one, FOLDER gets the file
+`left_out` with the reason, and tests that need the environment are skipped with that reason. Runs
 before anything but uv is installed.
 """
 

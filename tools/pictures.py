@@ -71,7 +71,7 @@ def arrow(*points: tuple[float, float], kind: str = "", ends: str = "end") -> st
 
 
 def bar(y: float, begin: float, end: float, words: str, kind: str, height: float = 28) -> str:
-    """Draw a stretch of time."""
+    """Draw a bar for a span of time."""
     return box(begin, y, end - begin, height, *[words] * bool(words), kind=kind)
 
 
@@ -249,7 +249,7 @@ def _x(ms: float) -> float:
 
 
 def _executions(top: float, batches: Sequence[tuple[int, int]]) -> Iterator[str]:
-    """Draw requests that wait, a row for each, and the batches that they become."""
+    """Draw waiting requests, a row for each, and the batches that they form."""
     step, row = 25, 0
     requests = zip(ARRIVALS_MS, latencies_ms(batches), strict=True)
     for begin, size in batches:

@@ -1,13 +1,12 @@
-"""Shared memory of a server that looks for tensors which are read after their block is free.
+"""A server's shared memory that detects reads of tensors whose block is already free.
 
 For debugging: the variable ZT_POISON in the environment of a server that runs from its sources
 switches it on for all its processes. An owner fills a free block with a text that names the block
-and what has ended its leases, and keeps it apart for a while. A reader looks into the files of its
-arrays whenever an array begins or ends. A process logs each finding as an error that begins with
-FOUND. It runs in the processes of models, so in CPython 3.8 too.
+and the end of its leases, and keeps the block unused for a while. A reader looks into the files of
+its arrays whenever an array begins or ends. A process logs each finding as an error that begins
+with FOUND. The code also runs in models' processes, so on CPython 3.8.
 
-Nothing of this is in the way of a plain server: arenas and mappings are chosen once, when a process
-begins.
+It costs a plain server nothing: arenas and mappings are chosen once, when a process begins.
 """
 
 from __future__ import annotations
@@ -62,7 +61,7 @@ _log = logging.getLogger(__name__)
 
 
 def log(text: str) -> None:
-    """Log a finding in the name of the instance that has found it, or of this process."""
+    """Log a finding in the name of the current instance, or of this process."""
     instances = sys.modules.get("zmqtriton_stub.instance")
     instance = instances and instances.here()
     if instance:
@@ -100,7 +99,7 @@ class Poison(NamedTuple):
 
 
 def decode(line: bytes) -> Poison | None:
-    """Return the poison that a line holds; None if it holds something else.
+    """Return the poison in a line; None if the line has something else.
 
     A body may leave the first bytes of its block as they were, so that its tensors are aligned.
     """
@@ -113,7 +112,7 @@ def decode(line: bytes) -> Poison | None:
 
 
 def _frames() -> Iterator[Any]:
-    """Iterate over the running functions of the server, the last one first, without memory."""
+    """Yield the running functions of the server, innermost first, except memory's own."""
     for frame, _ in traceback.walk_stack(sys._getframe(1)):
         name = frame.f_globals.get("__name__", "")
         if name.startswith("zmqtriton") and name not in _PASSED_OVER:
@@ -152,7 +151,7 @@ def _tensors_in(block: Block) -> str:
 
 
 class PoisonedLeases(Leases):
-    """Leases with the functions that have changed them."""
+    """Leases, together with the functions that have changed them."""
 
     def __init__(self, changed: Callable[[], None]) -> None:
         """Set up; call `changed` after each change that may have freed a block."""
@@ -194,7 +193,7 @@ class PoisonedLeases(Leases):
         self._changed()
 
     def _noted(self, blocks: Iterable[int], what: str, *, is_own: bool = True) -> list[int]:
-        """Note a change, and return its blocks; report those that are free already."""
+        """Record a change, and return its blocks; report blocks that are already free."""
         noted = list(blocks)
         text = f"{what} {place()}" if noted else ""
         for block in noted:
@@ -219,7 +218,7 @@ class PoisonedLeases(Leases):
 
 
 class _Apart(NamedTuple):
-    """A free block that is not used again yet."""
+    """A free block that may not be reused yet."""
 
     block: int
     segment: Any
@@ -232,7 +231,7 @@ class _Apart(NamedTuple):
 
 
 class PoisonedArena(Arena):
-    """An arena that fills free blocks, and keeps them apart for a while."""
+    """An arena that fills free blocks, and delays their reuse."""
 
     def __init__(self, owner: int, **options: Any) -> None:
         super().__init__(owner, **options)
@@ -270,7 +269,7 @@ class PoisonedArena(Arena):
 
     @staticmethod
     def _fill(segment: Any, offset: int, size: int, line: bytes) -> int:
-        """Fill a block as far as it has memory, and return that size."""
+        """Fill the part of a block that has memory, and return its size."""
         end = offset + size if segment.pages is None else min(offset + size, segment.pages.made)
         step, memory = line * (_STEP_BYTES // LINE_BYTES), segment.memory
         for start in range(offset, end, _STEP_BYTES):
@@ -352,7 +351,7 @@ class PoisonedArena(Arena):
 
 
 class PoisonedMappings(Mappings):
-    """The mappings of a poisoned server: they look for poison under the arrays that are read."""
+    """The mappings of a poisoned server: they look for poison under arrays that are read."""
 
     def __init__(self, **options: Any) -> None:
         super().__init__(**options)
@@ -422,7 +421,7 @@ class PoisonedMappings(Mappings):
                 self._reported.add(id(view))
 
     def _look(self, segment: Any, block: Block, start: int, reader: str, when: str) -> bool:
-        """Report a view whose block is free, or is in the memory of a later one that is."""
+        """Report a view whose block is free, or is within a later block that is free."""
         if block.segment >= REGIONS_FROM or not segment.size:
             return False
         if self._is_private:  # not its own copies of pages

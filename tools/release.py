@@ -1,10 +1,10 @@
 """`python3 tools/release.py VERSION [DIRECTORY] [--without=EXTRA,…]`: all files of a release.
 
-The version and the entry of CHANGELOG.md are written into the checkout, if they are not there yet,
-to be committed and tagged. What is built is the tracked files, in a copy: wheel and sdist of the
-server and of packages/, each twice and compared byte by byte; the context of the image; the bill of
-materials; and, in a bare root of Debian (see bare_roots.py), its package. In that root everything
-is installed and tried. SHA256SUMS has all files, and is signed where RELEASE_KEY names a key.
+The version and the entry of CHANGELOG.md are written into the checkout, if they are not there yet;
+commit and tag them. From a copy of the tracked files it builds wheel and sdist of the server and of
+packages/, each twice and compared byte by byte; the context of the image; the bill of materials;
+and, in a bare root of Debian (see bare_roots.py), the Debian package. In that root everything is
+installed and tried. SHA256SUMS lists all files, and is signed if RELEASE_KEY names a key.
 
 Extras that `--without` names are left out, and so are the packages that consist of one of them.
 """
@@ -168,7 +168,7 @@ class ReleaseError(Exception):
 
 
 def write_version(root: Path, version: str) -> list[str]:
-    """Write the version where it stands; return the files that had another one."""
+    """Write the version into all places of it; return the files that were changed."""
     changed = []
     for name, patterns in WITH_VERSION.items():
         path = root / name
@@ -186,7 +186,7 @@ def write_version(root: Path, version: str) -> list[str]:
 
 
 def write_entry(root: Path, version: str, day: str) -> list[str]:
-    """Give what is unreleased in CHANGELOG.md to the version; return the file if it is changed."""
+    """Move unreleased entries in CHANGELOG.md to the version; return the file if it was changed."""
     path = root / "CHANGELOG.md"
     text = path.read_text("utf-8")
     if f"\n## [{version}]" in text:
@@ -199,7 +199,7 @@ def write_entry(root: Path, version: str, day: str) -> list[str]:
 
 
 def entry_of(root: Path, version: str) -> str:
-    """Return what CHANGELOG.md says of the version."""
+    """Return the entry of the version in CHANGELOG.md."""
     text = (root / "CHANGELOG.md").read_text("utf-8")
     entry = re.search(
         rf"^## \[{re.escape(version)}\][^\n]*\n(.*?)(?=^## \[|\Z)", text, re.MULTILINE | re.DOTALL
@@ -215,7 +215,7 @@ def packages(without: Sequence[str]) -> list[str]:
 
 
 def copy_tracked(directory: Path, mode: int, without: Sequence[str] = ()) -> None:
-    """Copy the tracked files, all with the same rights, but for some extras'."""
+    """Copy the tracked files, all with the same file mode, except some extras."""
     left_out = tuple(f"{_EXTRAS}/{name}/" for name in without)
     names = subprocess.run(
         ["git", "-C", str(ROOT), "ls-files", "-z"], check=True, capture_output=True, text=True
@@ -230,7 +230,7 @@ def copy_tracked(directory: Path, mode: int, without: Sequence[str] = ()) -> Non
 
 
 def repacked_sdist(data: bytes, epoch: int) -> bytes:
-    """Return an sdist without what depends on the day, the machine and the user."""
+    """Return an sdist without traces of the day, the machine and the user."""
     packed = io.BytesIO()
     with (
         tarfile.open(fileobj=io.BytesIO(data)) as source,
@@ -248,7 +248,7 @@ def repacked_sdist(data: bytes, epoch: int) -> bytes:
 
 
 def repacked_wheel(data: bytes, epoch: int) -> bytes:
-    """Return a wheel likewise; the names and contents of its files stay, and so does RECORD."""
+    """Return a wheel without such traces; names, contents and RECORD of its files stay."""
     packed = io.BytesIO()
     moment = datetime.fromtimestamp(max(epoch, 315532800), timezone.utc).timetuple()[:6]
     with (
@@ -311,7 +311,7 @@ def build_twice(out: Path, epoch: int, without: Sequence[str]) -> None:
 
 
 def write_image_context(out: Path, version: str, epoch: int) -> None:
-    """Write what `docker build` needs: the Dockerfile, and the wheel in place of a checkout."""
+    """Write the context of `docker build`: the Dockerfile, and the wheel instead of a checkout."""
     wheel = f"zmqtriton-{version}-py3-none-any.whl"
     text = (ROOT / "deploy" / "docker" / "Dockerfile").read_text("utf-8")
     files = {name: (ROOT / "deploy" / "docker" / name).read_bytes() for name in _IMAGE_FILES} | {
@@ -337,7 +337,7 @@ def _name(text: str) -> str:
 
 
 def write_bill(out: Path, version: str, epoch: int) -> None:
-    """Write what an installation consists of, in the form of CycloneDX 1.6."""
+    """Write the packages of an installation as a bill of materials, in CycloneDX 1.6."""
     with tempfile.TemporaryDirectory() as scratch:
         python = Path(scratch) / "venv" / "bin" / "python"
         subprocess.run([str(UV), "venv", "--quiet", str(python.parent.parent)], check=True)
@@ -398,7 +398,7 @@ def write_bill(out: Path, version: str, epoch: int) -> None:
 
 
 def try_in_bare_root(out: Path, version: str, without: Sequence[str]) -> None:
-    """Build Debian's package in a root that has Python alone; install and ask everything there."""
+    """Build Debian's package in a root with only Python; install and try everything there."""
     if reason := bare_roots.reason_against():
         if os.environ.get("ZT_CI"):
             raise ReleaseError(f"no bare root: {reason}")
@@ -427,7 +427,7 @@ def try_in_bare_root(out: Path, version: str, without: Sequence[str]) -> None:
 
 
 def sign(out: Path) -> None:
-    """Write SHA256SUMS; sign it where RELEASE_KEY is a file with an SSH key, or a key of GnuPG."""
+    """Write SHA256SUMS; if RELEASE_KEY is a file with an SSH key, or a GnuPG key, sign it."""
     sums = out / "SHA256SUMS"
     lines = [f"{digest}  {name}\n" for name, digest in digests(out).items()]
     sums.write_text("".join(lines), "utf-8")

@@ -1,7 +1,7 @@
 """`make report`: the sizes and shapes that a reviewer looks at, and that fail no commit.
 
-A large file or class is a question: one thing that belongs together, or two that could part? So is
-a small one that only one other needs. What must hold stands in tests/repo.
+A large file or class is a question: is it one thing, or could it be split? So is a small file that
+only one other needs. Rules that must hold are in tests/repo.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ class Sizes(NamedTuple):
 
 
 def statements(nodes: Iterable[ast.AST]) -> int:
-    """Count statements but for docstrings: longer lines make no fewer."""
+    """Count statements except docstrings; line breaks do not matter."""
     return sum(
         isinstance(node, ast.stmt)
         and not (isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant))
@@ -45,7 +45,7 @@ def statements(nodes: Iterable[ast.AST]) -> int:
 
 
 def _statement_nodes(tree: ast.AST) -> Iterator[ast.AST]:
-    """Yield the statements of a module, whose expressions have none."""
+    """Yield the statements of a module, but no expressions, which contain none."""
     nodes = [tree]
     for node in nodes:
         for name in ("body", "handlers", "cases", "orelse", "finalbody"):
@@ -66,7 +66,7 @@ def sizes(paths: Iterable[Path]) -> Sizes:
 
 
 def packages() -> dict[str, list[Path]]:
-    """The files of each package that we ship, and of the tests, by its path."""
+    """The files of each shipped package, and of the tests, by its path."""
     roots = {
         "zmqtriton": _but("zmqtriton", NAMED_ADD_ON),
         "stub": ["stub"],
@@ -83,7 +83,7 @@ def packages() -> dict[str, list[Path]]:
 
 
 def _but(folder: str, *rooms: str) -> list[str]:
-    """Return what is in a folder, without some of its rooms."""
+    """Return the entries of a folder, except some rooms."""
     paths = sorted((ROOT / folder).iterdir())
     return [str(path.relative_to(ROOT)) for path in paths if path.name not in rooms]
 
@@ -151,7 +151,7 @@ def wide_imports() -> Iterator[tuple[int, str]]:
 
 
 def single_importers() -> Iterator[tuple[int, str]]:
-    """Modules that one other needs, by their lines."""
+    """Yield modules that only one other module needs, with their line counts."""
     importers = defaultdict[str, set[str]](set)
     for module, used in import_graph().items():
         for name in used:
@@ -164,7 +164,7 @@ def single_importers() -> Iterator[tuple[int, str]]:
 
 
 def pass_through_functions() -> Iterator[tuple[int, str]]:
-    """Functions that call another with their own arguments, and do nothing else."""
+    """Yield functions that only call another function with their own arguments."""
     for source in sources():
         for node in source.nodes:
             if isinstance(node, _Function) and not node.decorator_list and _passes_on(node):
@@ -185,7 +185,7 @@ def _passes_on(node: ast.FunctionDef | ast.AsyncFunctionDef) -> bool:
 
 
 def single_protocols() -> Iterator[tuple[int, str]]:
-    """Protocols whose methods at most one class has."""
+    """Yield protocols whose methods at most one class has."""
     classes = [{*_methods(node)} for _, node in _classes() if not _is_protocol(node)]
     for source, node in _classes():
         names = {*_methods(node)}
@@ -196,7 +196,7 @@ def single_protocols() -> Iterator[tuple[int, str]]:
 
 
 def classes_made_once() -> Iterator[tuple[int, str]]:
-    """Classes that one place makes, by their methods."""
+    """Yield classes that only one place creates, with the number of their methods."""
     made = Counter(
         ast.unparse(node.func).rpartition(".")[2]
         for source in sources()
@@ -229,7 +229,7 @@ _SUPERVISOR = "zmqtriton.supervisor"
 
 
 def callbacks() -> Iterator[tuple[int, str]]:
-    """Functions of the supervisor that call a parameter back, by their lines."""
+    """Yield functions of the supervisor that call a parameter back, with their line counts."""
     for name, node in _functions_of(_SUPERVISOR):
         parameters = (*node.args.posonlyargs, *node.args.args, *node.args.kwonlyargs)
         types = (ast.unparse(each.annotation) for each in parameters if each.annotation)
@@ -238,7 +238,7 @@ def callbacks() -> Iterator[tuple[int, str]]:
 
 
 def guards() -> Iterator[tuple[int, str]]:
-    """Functions of the supervisor that return at once where it is over by now, by their lines."""
+    """Yield functions of the supervisor with an early return if their subject is already over."""
     for name, node in _functions_of(_SUPERVISOR):
         body = node.body[1:] if ast.get_docstring(node) is not None else node.body
         guard = body[0] if len(body) > 1 else None

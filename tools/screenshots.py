@@ -2,8 +2,8 @@
 
     python -m tools.screenshots [--seconds 300]
 
-Serves the demo's models, asks them for so long, since the page shows the last five minutes, and
-writes to docs/guides. Needs Chromium.
+Serves the demo's models, sends requests for the given time, since the page shows the last five
+minutes, and writes to docs/guides. Needs Chromium.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ _FONTS = re.compile(r"@font-face \{.*?\}\s*", re.DOTALL)
 
 
 class Picture(NamedTuple):
-    """A look at the page."""
+    """A picture of the web page."""
 
     file: str
     address: str
@@ -100,7 +100,7 @@ QUESTIONS = (
 
 
 def _ask(server: Server, path: str, document: dict[str, Any]) -> None:
-    """Send one request, and take whatever is answered."""
+    """Send a request, and ignore its result."""
     body = json.dumps(document).encode()
     with (
         contextlib.suppress(OSError),
@@ -111,7 +111,7 @@ def _ask(server: Server, path: str, document: dict[str, Any]) -> None:
 
 @contextlib.contextmanager
 def _load(server: Server) -> Iterator[None]:
-    """Have clients ask, in waves, until the end of the context."""
+    """Let clients send requests, in waves, until the end of the block."""
     is_over = threading.Event()
 
     def ask_on(question: Question) -> None:
@@ -136,7 +136,7 @@ def _load(server: Server) -> Iterator[None]:
 
 
 def _photograph(server: Server, directory: Path) -> None:
-    """Write the pictures of the page, each as high as there is something to see."""
+    """Write the pictures of the page, each as high as its content."""
     directory.mkdir()
     with Browser(directory) as browser:
         browser.open(f"{server.url}/")

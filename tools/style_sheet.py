@@ -157,7 +157,7 @@ def without_code(page: str) -> str:
 
 
 def places(rule: Rule) -> Iterator[tuple[str, int, str]]:
-    """Yield the file, the line and the words of each place."""
+    """Yield the file, the line and the words of each place that a rule finds."""
     for path, line, kind, text in texts():
         if kind in rule.kinds:
             looked = text.partition("\n")[0] if rule.is_of_head else text

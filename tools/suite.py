@@ -1,7 +1,7 @@
-"""`python -m tools.suite`: the shape of the tests but those of extras, room by room.
+"""`python -m tools.suite`: figures on the tests, room by room, without tests of extras.
 
-Private names that tests reach for hold the walls of the code instead of its promises; fixtures and
-classes that have one name in many files are often one world, made many times.
+Tests that use private names fix the code's structure instead of its promises; fixtures and classes
+with one name in many files are often the same setup, written many times.
 """
 
 from __future__ import annotations
@@ -29,13 +29,13 @@ _Function = ast.FunctionDef | ast.AsyncFunctionDef
 
 
 def room_of(path: Path) -> str:
-    """Return the folder of a file of tests that its figures count for."""
+    """Return the folder of a test file, under which its figures count."""
     words = path.relative_to(ROOT / "tests").parts
     return "/".join(words[: 1 + (words[0] == "standard")])
 
 
 def private_names(tree: ast.AST) -> Iterator[tuple[int, str]]:
-    """Return the private names of others that a file reaches for, and their lines."""
+    """Return the private names of other modules that a file uses, with their lines."""
     for node in ast.walk(tree):
         if isinstance(node, ast.Attribute):
             if _is_private(node.attr) and ast.unparse(node.value) not in _OWN:

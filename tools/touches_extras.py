@@ -1,7 +1,7 @@
 """`python -m tools.touches_extras [BASE]`: whether a change can touch the extras; .ci/run asks.
 
-It can if a file of theirs has changed, a file of all tests, or a file that a module of theirs,
-their tests or the sdk import. A package stands for all that is below. Prints these files; the
+It can if a file of the extras has changed, a file that all tests use, or a file that the extras,
+their tests or the sdk import. A package includes all modules in it. Prints these files; the exit
 status is 1 without any. Without BASE, the change is since the branch has left main.
 """
 
@@ -44,7 +44,7 @@ def _module_of(path: Path) -> str:
 
 
 def _places(name: str) -> Iterator[str]:
-    """Yield the file of a module, or the folder of a package, whose name may have a name behind."""
+    """Yield the file of a module, or the folder of a package; the last word may be a name in it."""
     for words in (name.split("."), name.split(".")[:-1]):
         for root in PATH_ROOTS:
             place = root.joinpath(*words)
@@ -61,12 +61,12 @@ def touching(changed: Iterable[str]) -> list[str]:
 
 
 def changed_since(base: str) -> list[str]:
-    """Return the files that differ from a commit; raises CalledProcessError for no commit."""
+    """Return the files that differ from a commit; raises CalledProcessError if it is unknown."""
     return _git("diff", "--name-only", base).splitlines()
 
 
 def _fork() -> str:
-    """Return the commit where this branch has left main; on main, the one before."""
+    """Return the commit where this branch has left main; on main, the previous commit."""
     for main in _MAIN:
         answer = subprocess.run(
             ["git", "merge-base", "HEAD", main], cwd=ROOT, capture_output=True, text=True

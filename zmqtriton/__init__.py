@@ -26,7 +26,7 @@ else:
         return load_public(name)
 
     class _NamesOfAddOns:
-        """Is asked last for a module: for one below `zmqtriton` that has no file here."""
+        """The last finder of imports: finds modules below `zmqtriton` whose files add-ons have."""
 
         @staticmethod
         def find_spec(name, path=None, target=None):

@@ -1,7 +1,7 @@
-"""The add-ons that are here, by their declarations. The core asks for kinds, and knows no name.
+"""The installed add-ons, by their declarations. The core asks for kinds, and knows no name.
 
-Those of the distribution lie on two shelves, a folder each; others are named by entry points. An
-add-on is imported when something of it is used: its declaration alone is read at each start.
+The distribution's add-ons are in two folders, called shelves; others are named by entry points. An
+add-on is imported when something of it is used: only its declaration is read at each start.
 
 Files of entry points are read here as the specification of packaging has them: importlib.metadata
 takes 17 to 33 ms of processor time for it, which each command of `zmqtriton-ctl` would pay.
@@ -62,7 +62,7 @@ class Installed(NamedTuple):
 
 
 class DeclaredOption(NamedTuple):
-    """A field of the options of an add-on."""
+    """An option of an add-on, with the name of its field."""
 
     field: str
     kind: Any
@@ -97,7 +97,7 @@ def offers() -> Offers:
 
 
 def offers_in_use(value_of: Callable[[str], Any]) -> Offers:
-    """Return the offers with these options, which are asked for by field."""
+    """Return the offers that are on with these options; `value_of` returns an option by field."""
     return Offers(tuple(row for row, on in _offered() if not on or value_of(_field(on))))
 
 
@@ -129,7 +129,7 @@ def load_public(name: str) -> Any:
 
 
 def find(field: str, name: str) -> str:
-    """Return the reference of one of a field that has names, or ""."""
+    """Return the reference that a field of some add-on's declaration has for a name, or ""."""
     for found in (own_add_ons, add_ons):  # other packages only if it is not our own
         for each in found().values():
             if value := getattr(each.declared, field).get(name):
@@ -168,7 +168,7 @@ def processes() -> dict[str, tuple[str, Process]]:
 
 
 def services() -> dict[str, Process]:
-    """Return the processes that serve requests, by name, with options by their fields."""
+    """Return the processes that serve requests, by name; their options are named by field."""
     return {
         process.name or each.declared.name: process._replace(
             on=_field(process.on),
@@ -182,7 +182,7 @@ def services() -> dict[str, Process]:
 
 @cache
 def ports() -> tuple[Port, ...]:
-    """Return the ports of add-ons, with options by their fields."""
+    """Return the ports of add-ons; their options are named by field."""
     return tuple(
         port._replace(
             number=_field(port.number),
@@ -203,9 +203,9 @@ def ports_in_use(value_of: Callable[[str], Any]) -> list[Port]:
 
 
 def lack(name: str) -> str:
-    """Say which add-on an option such as `--greeting`, or a parameter, lacks; "" if it is here.
+    """Return which missing add-on an option such as `--greeting`, or a parameter, needs; or "".
 
-    "" is said of all else. Only add-ons of the distribution are known without their folders.
+    Only add-ons of the distribution are known without their folders.
     """
     add_on = _known().get(name)
     is_here = add_on is None or add_on in add_ons()
@@ -228,7 +228,7 @@ def is_own(package: str) -> bool:
 
 
 def directory_of(package: str) -> Path:
-    """Return the directory of a package that is not imported, only those around it."""
+    """Return the directory of a package; imports only the packages that contain it."""
     spec = importlib.util.find_spec(package)
     if spec is None or not spec.submodule_search_locations:
         raise InvalidArgument(
@@ -238,7 +238,7 @@ def directory_of(package: str) -> Path:
 
 
 def described_parameters() -> dict[str, dict[str, Parameter]]:
-    """Return the parameters of our own add-ons by the add-ons' titles, with what each is."""
+    """Return the parameters of our own add-ons, with descriptions, by the add-ons' titles."""
     return {
         each.declared.title: {
             name: parameter
@@ -274,7 +274,7 @@ def add_ons() -> dict[str, Installed]:
 
 @cache
 def own_add_ons() -> dict[str, Installed]:
-    """Return the distribution's own, without a look at other packages."""
+    """Return the distribution's own add-ons, without a look at other packages."""
     return _arranged(_own())
 
 
@@ -305,7 +305,7 @@ def _own() -> Iterator[Installed]:
 
 
 def _shelves() -> Iterator[str]:
-    """Yield the directories of the shelves that are here."""
+    """Yield the directories of the installed shelves."""
     for shelf in SHELVES:
         try:
             [directory] = importlib.import_module(shelf).__path__

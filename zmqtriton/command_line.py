@@ -29,7 +29,7 @@ _FIRST_STEPS = (
 
 
 def read_options(words: list[str], usual: Sequence[str] = ()) -> Options | int:
-    """Return the options, or the exit status; `usual` are defaults of options not set."""
+    """Return the options, or an exit status; `usual` has words for options that are not set."""
     try:
         options = with_environment(parse_words(words, usual=usual), os.environ)
         _check_exporter(options)

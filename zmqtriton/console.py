@@ -38,7 +38,7 @@ class BackendRow(NamedTuple):
 
 
 def table(header: Sequence[str], rows: Iterable[Sequence[str]], width: int | None = None) -> str:
-    """Return a table no wider than `width`; cells that do not fit go on in the next line."""
+    """Return a table no wider than `width`; the rest of a long cell is in the next line."""
     lines = [[_split(cell) for cell in row] for row in (header, *rows)]
     widths = [
         max(len(part) for row in lines for part in row[column]) for column in range(len(header))

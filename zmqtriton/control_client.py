@@ -45,7 +45,7 @@ _NAMED_SERVERS = 3
 
 
 class NoServerError(Exception):
-    """Raised if no server answers; names the places of the search, and their findings."""
+    """Raised if no server answers; names the searched places and their findings."""
 
 
 class ServerSelector(NamedTuple):
@@ -141,8 +141,9 @@ class ServerIdentity(NamedTuple):
 def find_directories(directory: str = "") -> Iterator[Path]:
     """Return the directories where a server may be.
 
-    The named one, or else this user's, the newest first, then those of others if this is root, and
-    systemd's. In a named one the server that serves comes first; another may be coming, or going.
+    If a directory is named, these are its servers' directories, the serving one first: others may
+    be starting or ending. Otherwise they are this user's, the newest first, then other users' if
+    this user is root, and those that systemd made.
     """
     named = named_directory(directory)
     if named:
@@ -172,7 +173,7 @@ def _in_named(directory: Path) -> Iterator[Path]:
 
 
 def _own_of(directory: Path) -> Path:
-    """Return the directory of a server's own that a named one leads to; else the directory."""
+    """Return the server's own directory that a named directory links to; else `directory`."""
     try:
         return directory / os.path.dirname(os.readlink(directory / _SOCKET))
     except OSError:
@@ -291,7 +292,7 @@ class Client(AbstractContextManager["Client"]):
         return self._identity
 
     def take_identity(self, within_s: float) -> None:
-        """Take the answer to the question which server it is, if it comes in time."""
+        """Take the server's identity from its answer, if that comes within `within_s` seconds."""
         try:
             try:
                 self._identity = ServerIdentity.from_document(self.finish(within_s))

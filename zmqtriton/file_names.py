@@ -34,7 +34,7 @@ def is_utf8() -> bool:
 def read_as_utf8() -> None:
     """Restart the program in Python's UTF-8 mode, if the locale has another encoding.
 
-    Not if the user has decided about that mode.
+    Does nothing if the user has set that mode.
     """
     if is_utf8() or _VARIABLE in os.environ or not sys.executable:
         return

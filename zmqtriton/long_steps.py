@@ -1,6 +1,6 @@
 """Reports of steps that may take minutes: an archive, a copy from an object store, an installer.
 
-Who takes such a step tells a Reporter; in a process of the supervisor's that passes it on.
+The code of such a step tells a Reporter, which in a child process of the supervisor passes it on.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ _MAX_CHARACTERS = 8192
 
 
 class StepProgress(NamedTuple):
-    """The latest that is known of a step."""
+    """The latest report about a step: what it does, and how far it is."""
 
     title: str
     done: int = 0
@@ -76,7 +76,7 @@ class LifelineReporter:
     """Reports to the supervisor, for the call that it has made."""
 
     def __init__(self, line: Lifeline, call: int, origin: str) -> None:
-        """Set up; `origin` is in log lines where others have a file."""
+        """Set up; in log lines, `origin` takes the place of the file."""
         self._line = line
         self._call = call
         self._origin = printable(origin)

@@ -127,14 +127,14 @@ def _tls(environment: Mapping[str, str], kind: str) -> ssl.SSLContext:
 
 
 def _variable(name: str, environment: Mapping[str, str], kind: str) -> str:
-    """Return a variable; the one of this kind goes before the general one."""
+    """Return OpenTelemetry's variable of this kind or, if it is not set, the general one."""
     return (
         environment.get(f"{_OTLP}{kind.upper()}_{name}") or environment.get(f"{_OTLP}{name}") or ""
     )
 
 
 def _parse_baggage(text: str) -> Iterator[tuple[str, str]]:
-    """Parse `a=1,b=2`, as W3C's baggage has it, without invalid parts, as elsewhere."""
+    """Parse `a=1,b=2`, W3C's baggage; invalid parts are left out."""
     for member in text.split(","):
         name, sign, value = member.partition("=")
         if sign and name.strip():

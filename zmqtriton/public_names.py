@@ -67,7 +67,7 @@ class _SecondName(Loader):
 
 
 class _WithinPackages:
-    """Finds modules in packages of add-ons, whose files would else be read a second time."""
+    """Finds modules of packages with public names, whose files would be read twice otherwise."""
 
     @staticmethod
     def find_spec(name: str, path: Any = None, target: Any = None) -> ModuleSpec | None:

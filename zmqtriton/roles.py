@@ -30,7 +30,7 @@ TELLING = frozenset(n for n, (_, each) in addons.processes().items() if each.tel
 
 
 class _RolesWithAddOns:
-    """Some roles, and those of all processes that other packages declare."""
+    """Roles of the core, together with the roles of all processes that other packages declare."""
 
     def __init__(self, *roles: str) -> None:
         self._roles = frozenset(roles)

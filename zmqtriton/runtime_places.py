@@ -1,7 +1,7 @@
-"""The places of directories without a name of the user's, for servers and programs that look there.
+"""Default directories for servers, where other programs look for them.
 
-A directory in /tmp is at the mercy of whatever removes what is old, and one in /run/user/UID goes
-when the user has logged out, unless the user lingers: a server outlives both.
+Clean-ups remove old files from /tmp, and a directory in /run/user/UID goes when the user has logged
+out, unless the user lingers: a server outlives both.
 """
 
 from __future__ import annotations
@@ -38,9 +38,9 @@ def named_directory(directory: str) -> str:
 
 
 def lasting(kind: str, home: str) -> str:
-    """Return the directory for what outlives a program: that of the service, or the user's.
+    """Return the directory for data that outlives a program: the service's, or the user's.
 
-    `home` is where users have theirs, if no variable names it.
+    `home` is the user's default, if no variable names a directory.
     """
     place = os.environ.get(f"XDG_{kind}_HOME") or os.path.expanduser(home)
     return named_by_systemd(kind) or os.path.join(place, "zmqtriton")

@@ -1,4 +1,4 @@
-"""Standard streams of commands: closed ones, letters that output lacks, an unread pipe."""
+"""Standard streams of commands: opens closed ones, escapes letters, notices unread pipes."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from contextlib import suppress
 def open_closed() -> None:
     """Open /dev/null in place of closed standard streams.
 
-    Otherwise a socket or a file gets such a number, and with it what others print. To be called
-    before anything else is opened.
+    Otherwise a socket or a file would get the number of the stream, and text that is printed. Call
+    this before anything else is opened.
     """
     for number, name, mode in ((0, "stdin", "r"), (1, "stdout", "w"), (2, "stderr", "w")):
         try:

@@ -1,4 +1,4 @@
-"""Tells repositories in stores from directories; only the add-on knows the kinds of stores."""
+"""Distinguishes repositories in stores from directories; only the add-on knows the stores."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 """The processes that clients talk to: HTTP, gRPC and metrics.
 
-They turn clients' requests into checked ones for the broker and replies back into bytes, and keep
-nothing that another process would need.
+They turn clients' bytes into checked requests for the broker, and its replies into bytes for
+clients. They keep nothing that another process would need.
 """

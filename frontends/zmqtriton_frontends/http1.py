@@ -1,10 +1,10 @@
 """HTTP/1.1 without sockets: how requests are read from bytes, and how responses are written.
 
-RFC 9110 and 9112; knows nothing of models. As strict as RFC 9112 allows: whatever two parties could
-read in two ways is refused, as is what this server has no use for. A compressed body may have a
-length and chunks, because clients of Triton that make chunks themselves send both; where the body
-ends by the one and not by the other it is refused, too, and it ends the connection. The grammar is
-regular, so a few expressions are the whole of it.
+RFC 9110 and 9112; knows nothing of models. As strict as RFC 9112 allows: requests that two parties
+could read in two ways are refused, as are features that this server does not use. A compressed body
+may have both a length and chunks, because clients of Triton that make chunks themselves send both.
+If the two disagree about the body's end, it is refused, and the connection ends. The grammar is
+regular, so a few expressions cover it.
 
 Requests are read one after the other: the owner of the bytes asks for the body as it comes, after
 the head, and says when the request is answered; so nothing of a request is read before its turn.
@@ -83,7 +83,7 @@ _NO_TRAILERS = frozenset(
 
 
 class Refused(Exception):
-    """Raised for bytes that are no request that can be answered; the connection ends with this."""
+    """Raised for bytes that are no valid request; the connection ends with this response."""
 
     def __init__(self, status: int, text: str) -> None:
         super().__init__(text)
@@ -109,9 +109,10 @@ class Head(NamedTuple):
     raw: bytes
 
     def spelled_fields(self) -> Iterator[tuple[str, bytes]]:
-        """Return the fields as the client wrote them, those that are given twice as one.
+        """Return the fields as the client spelled them; repeated fields are joined.
 
-        Values are as Triton reads them: with all blanks but those before, and a space for nothing.
+        Values are as Triton reads them: without leading blanks, but with trailing ones, and a space
+        for an empty value.
         """
         fields: dict[bytes, tuple[bytes, bytes]] = {}
         for line in self.raw.split(b"\r\n")[1:-2]:
@@ -207,7 +208,7 @@ def _framed(
 
 
 def _read_sizes(by_name: Mapping[bytes, bytes], minor: int) -> tuple[int | None, int | None]:
-    """Return the size of the body, or of its chunks, as far as they are known."""
+    """Return the announced size of the body and of its chunks, as far as they are known."""
     length = by_name.get(b"content-length")
     codings = by_name.get(b"transfer-encoding")
     size = None if length is None else _read_length(length)
@@ -263,7 +264,7 @@ def date() -> bytes:
 
 
 def fields(rows: Iterable[tuple[bytes, bytes]]) -> bytes:
-    """Write fields. Raises ValueError for a value that would be more than one."""
+    """Write header fields. Raises ValueError for a value with a line end in it."""
     written = b"".join([b"%s: %s\r\n" % row for row in rows])
     if written.count(b"\n") != written.count(b"\r\n") or b"\0" in written:
         raise ValueError("a header field with a line in it")
@@ -279,7 +280,7 @@ def has_no_body(method: str, status: int) -> bool:
 
 
 class ChunkedBody:
-    """The state of reading one body. It keeps at most the beginning of a line."""
+    """The state of reading a chunked body. It keeps at most the beginning of a line."""
 
     def __init__(self) -> None:
         self.is_whole = False
@@ -292,9 +293,9 @@ class ChunkedBody:
         self._trailer_bytes = 0
 
     def read(self, data: bytes) -> tuple[bytes, bytes]:
-        """Return the body's part of the data, and the rest, which follows or cannot be read yet.
+        """Return the part of the body in the data, and the rest of the data.
 
-        Raises Refused.
+        The rest follows the body, or is too short to be read. Raises Refused.
         """
         pieces: list[bytes] = []
         at = 0
@@ -450,6 +451,6 @@ class RequestReader:
         return body
 
     def skip(self, size: int) -> None:
-        """Count bytes of the body that were received directly into the memory that they are for."""
+        """Count bytes of the body that were received directly into their place in memory."""
         self._missing -= size
         self.is_whole = not self._missing

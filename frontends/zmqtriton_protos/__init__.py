@@ -1,10 +1,10 @@
 """The public gRPC interface as message classes: `inference` (KServe v2, Triton) and gRPC health.
 
-The descriptors live in a private pool, so that a process may import tritonclient, whose
-generated modules register the same names in the default pool, before or after this package.
-Sources are the .proto files beside this file; `tools/build_protos.py` makes descriptors.pb.
-The `inference` definitions are those of Triton's public protocol: BSD-3-Clause, Copyright (c)
-NVIDIA CORPORATION. This package imports protobuf and the standard library only.
+The descriptors are in a private pool, so that a process may import tritonclient, whose generated
+modules register the same names in the default pool, before or after this package. Sources are the
+.proto files next to this file; `tools/build_protos.py` makes descriptors.pb. The `inference`
+definitions are those of Triton's public protocol: BSD-3-Clause, Copyright (c) NVIDIA CORPORATION.
+This package imports protobuf and the standard library only.
 """
 
 from __future__ import annotations

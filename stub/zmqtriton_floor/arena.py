@@ -102,7 +102,7 @@ def block_bytes(size: int) -> int:
 
 
 class Allocation(NamedTuple):
-    """A block with one lease; the owner writes it before it sends a reference to it."""
+    """A new block with one lease; its owner writes it before it sends a reference to the block."""
 
     #: The memory, or its address if it is on a GPU.
     view: Any
@@ -118,13 +118,13 @@ def block_of(reference: Reference) -> Block:
 
 
 def held(blocks: list[Block]) -> list[HeldBlocks]:
-    """Return the messages that tell a new broker of all leases."""
+    """Return the messages that report all leases to a new broker."""
     starts = range(0, len(blocks) or 1, MAX_ROWS)
     return [HeldBlocks(blocks[i : i + MAX_ROWS], int(i + MAX_ROWS >= len(blocks))) for i in starts]
 
 
 class _Pages:
-    """The pages of a segment that are made from its beginning on, as far as they are needed."""
+    """The pages of a segment; their memory is allocated from the beginning on, as needed."""
 
     def __init__(self, descriptor: int, memory: mmap.mmap) -> None:
         self._descriptor = descriptor
@@ -133,7 +133,7 @@ class _Pages:
         self.made = 0
 
     def make(self, end: int) -> None:
-        """Make all pages before this position. Raises OSError if memory is short."""
+        """Allocate all pages before this position. Raises OSError if memory is short."""
         start, end = self.made, min(-(-end // PAGE) * PAGE, len(self._memory))
         if end <= start:
             return
@@ -189,9 +189,9 @@ class _Segment:
         return self.holes == [(0, self.size)]
 
     def cut(self, size: int) -> int | None:
-        """Return the offset of a new block.
+        """Cut a block out of the first hole that fits, and return its offset; None if none fits.
 
-        The first hole that fits, which keeps the others large.
+        To take the first one keeps the others large.
         """
         for i, (offset, room) in enumerate(self.holes):
             if room >= size:
@@ -223,7 +223,7 @@ class _Used(NamedTuple):
 
 
 class Arena:
-    """All segments of this process. Thread-safe; destructors may use the leases, too."""
+    """All segments of this process. Thread-safe; destructors may also use the leases."""
 
     def __init__(
         self,
@@ -234,7 +234,7 @@ class Arena:
         is_gradual: bool = False,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        """Set up; the memory of large segments of a gradual one is made by make()."""
+        """Create an empty arena; if it `is_gradual`, make() allocates memory of large segments."""
         #: Serial number of this process, with which every reference to its blocks begins.
         self.owner = owner
         self._first_bytes = first_bytes
@@ -259,7 +259,7 @@ class Arena:
     def allocate(self, size: int, gpu: int = HOST, *, is_users: bool = False) -> Allocation | None:
         """Allocate a block; None if there is no room, and the arena has to grow first.
 
-        It `is_users` if a user's code writes to it at any time.
+        `is_users` marks a block that a user's code may write to at any time.
         """
         with self._lock:
             # A destructor, in the thread that is in the middle of this very function.
@@ -300,13 +300,13 @@ class Arena:
     def _large(room: int, segments: Iterable[_Segment]) -> list[_Segment]:
         """Return the segments that fit one large block, the smallest first.
 
-        None is twice as large as the block, or larger: a larger block may need that one.
+        Segments of twice the block's size are left for larger blocks.
         """
         large = [s for s in segments if not s.is_pool and room <= s.size < 2 * room]
         return sorted(large, key=_size_of)
 
     def make(self, block: int, size: int) -> None:
-        """Make the memory of the first bytes of a block, where that is not there yet.
+        """Allocate the memory of a block's first `size` bytes, where it is missing.
 
         Raises Unavailable if memory is short.
         """
@@ -361,9 +361,10 @@ class Arena:
     def segment_request(
         self, size: int, gpu: int = HOST, *, is_scarce: bool = False, is_users: bool = False
     ) -> CreateSegment:
-        """Return the segment that would make room for a block of this size.
+        """Return the request for a segment with room for a block of this size.
 
-        For this block alone where memory is scarce, else with room for more of them.
+        If memory `is_scarce`, the segment fits this block alone; otherwise it has room for more
+        blocks.
         """
         room = block_bytes(size)
         with self._lock:
@@ -380,10 +381,9 @@ class Arena:
         return CreateSegment(number, room, is_gradual=int(is_gradual))
 
     def add(self, made: CreateSegment, descriptor: int) -> None:
-        """Add a requested segment. Raises Unavailable if its memory is not there.
+        """Add a requested segment. Raises Unavailable if its memory cannot be allocated.
 
-        The descriptor is closed once the memory is made: then the mapping is all that the owner
-        needs.
+        Closes the descriptor afterwards: then the mapping is all that the owner needs.
         """
         size, flags = made.size, mmap.MAP_SHARED
         try:
@@ -404,7 +404,7 @@ class Arena:
     def hold(
         self, made: CreateSegment, memory: Any, gpu: int = HOST, pages: _Pages | None = None
     ) -> None:
-        """Add a segment whose memory exists already; that of a GPU by its address."""
+        """Add a segment whose memory exists already; for a GPU, `memory` is an address."""
         number, now_s = made.segment, self._clock()
         with self._lock:
             is_pool = self._requests.pop(number)
@@ -412,7 +412,7 @@ class Arena:
             self._those_of(gpu)[number] = segment
 
     def refuse(self, made: CreateSegment, reason: str) -> Unavailable:
-        """Return the error for a requested segment that cannot be had."""
+        """Return the error for a requested segment that the supervisor could not create."""
         self._requests.pop(made.segment, None)
         size = self.bytes + made.size
         return Unavailable(

@@ -1,8 +1,8 @@
-"""Tensors between Python's values and those of a request or a response.
+"""Converts Python values to tensors of a request, and tensors of a response to arrays.
 
-Inputs are whatever numpy understands, has `__dlpack__`, or is a tensor as it travels; outputs are
-numpy arrays. Those of large tensors are views into the memory of the model's process, which is
-theirs until they are dropped.
+Inputs are values that numpy understands, values with `__dlpack__`, or wire Tensors; outputs are
+numpy arrays. Arrays of large tensors are views into the memory of the model's process, which cannot
+reuse that memory until they are dropped.
 """
 
 from __future__ import annotations
@@ -73,7 +73,7 @@ def to_array(name: str, value: Any, data_type: str) -> Any:
 
 
 def _keeps_kind(array: Any, converted: Any) -> bool:
-    """True if no finite number becomes infinite as a float, or all integers stay equal."""
+    """True if floats stay finite where the numbers were finite, or integers stay equal."""
     if converted.dtype.kind == "f":
         return bool((np.isfinite(converted) | ~np.isfinite(array)).all())
     return array.dtype.kind in "biu" and bool((converted == array).all())
@@ -92,7 +92,7 @@ def _output(tensor: Tensor) -> Any:
 
 
 def view_of(array: Any) -> Optional[memoryview]:
-    """Return the bytes of an array over other memory, which may be the arena's; None for others."""
+    """Return the bytes of an array that views a memoryview, perhaps the arena's; else None."""
     memory = array.base
     while isinstance(memory, np.ndarray):
         memory = memory.base

@@ -8,6 +8,6 @@ _SIZE = re.compile(r"([0-9]{1,18})([KMGTkmgt]?)")
 
 
 def parse_size(text: str) -> int | None:
-    """Return the bytes that a text means; None if it is no size."""
+    """Return the number of bytes that a text means; None for a text that is not a size."""
     match = _SIZE.fullmatch(text)
     return int(match[1]) << 10 * " KMGT".index(match[2].upper() or " ") if match else None

@@ -22,10 +22,10 @@ class Keys:
         self._secret = secret
 
     def of(self, body: RequestBody) -> bytes:
-        """Return the key of a request without references, else b"".
+        """Return the key of a request whose tensors are all small and readable here, else b"".
 
-        Large tensors are not placed yet; the code that places them has their bytes, and uses
-        of_placed(). A tensor on a GPU has no key.
+        A request with large tensors gets its key from of_placed(), after their data was placed. A
+        tensor on a GPU has no key.
         """
         for tensor in body.inputs:
             if len(tensor.data) > INLINE_BYTES or type(tensor.data) not in READABLE:
@@ -33,15 +33,12 @@ class Keys:
         return self.of_parts(body.outputs, [self.of_tensor(t, t.data) for t in body.inputs])
 
     def of_tensor(self, tensor: Tensor, data: Any) -> bytes:
-        """Return a tensor's part of the key, for large data as for a reference to it."""
+        """Return a tensor's part of the key; large data and a reference to it have equal parts."""
         is_large = len(data) > INLINE_BYTES
         return self._of_tensor(tensor, len(data), self.digest(data) if is_large else data)
 
     def marked(self, tensor: Tensor, data: Any) -> tuple[Tensor, bytes]:
-        """Return the tensor, with a digest of the data if it is a reference.
-
-        Its part of the key.
-        """
+        """Return the tensor and its part of the key; a reference gets a digest of the data."""
         if type(tensor.data) is not Reference:
             return tensor, self.of_tensor(tensor, data)
         reference = tensor.data._replace(digest=self.digest(data))
@@ -55,7 +52,7 @@ class Keys:
         return self._of_tensor(tensor, reference.size, reference.digest)
 
     def digest(self, data: Any) -> bytes:
-        """Return the digest of the bytes of a large tensor, whatever it is called."""
+        """Return the digest of a large tensor's bytes; the tensor's name does not matter."""
         return hashlib.blake2b(data, digest_size=KEY_BYTES, key=self._secret).digest()
 
     def _of_tensor(self, tensor: Tensor, size: int, content: Any) -> bytes:
@@ -78,7 +75,7 @@ class Keys:
         return self.of_parts(body.outputs, parts) if all(parts) else b""
 
     def of_parts(self, outputs: Sequence[str], tensors: Iterable[bytes]) -> bytes:
-        """Combine parts whose order means nothing."""
+        """Return the key of these requested outputs and parts of tensors, in any order."""
         names = repr(sorted(outputs)).encode()
         return hashlib.blake2b(
             b"".join([*sorted(tensors), names]), digest_size=KEY_BYTES, key=self._secret
@@ -86,10 +83,10 @@ class Keys:
 
 
 def is_cached(config: Mapping[str, Any]) -> bool:
-    """True if answers of this model are kept for equal requests."""
+    """True if the response cache keeps responses of the model with this configuration."""
     return bool((config.get("response_cache") or {}).get("enable"))
 
 
 def keys_of(secret: str) -> Keys | None:
-    """Create the keys of a secret in hex; None without a cache, which has none."""
+    """Create the maker of keys from a secret in hex; None without a secret, so without a cache."""
     return Keys(bytes.fromhex(secret)) if secret else None

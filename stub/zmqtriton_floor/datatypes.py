@@ -13,7 +13,7 @@ from zmqtriton_floor.process.named_tuples import NamedTuple
 
 
 class Datatype(NamedTuple):
-    """One row of the table below, which is all that is special about a datatype."""
+    """A datatype: one row of the table below, which has all that is special about it."""
 
     name: str
     config_name: str
@@ -45,7 +45,7 @@ class Datatype(NamedTuple):
 
     @property
     def numpy_bits(self) -> Any:
-        """Return numpy's type, or the one that has the same bits."""
+        """Return numpy's type or, if numpy lacks the datatype, one of the same bits."""
         import numpy
 
         return getattr(numpy, self.numpy_name or self.bits_name)

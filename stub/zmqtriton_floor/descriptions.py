@@ -1,4 +1,4 @@
-"""Descriptions of clients' names and values for errors, which have no value."""
+"""Descriptions of clients' names and values for error texts, which never show the value."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _KINDS: Tuple[Tuple[Any, str, str], ...] = (
 
 
 def clipped(text: str) -> str:
-    """Return a text that is no longer than that of an error, with its beginning and its end."""
+    """Return a text of at most MAX_TEXT_BYTES; a longer one keeps its beginning and its end."""
     data = text.encode("utf-8", "replace") if len(text) > MAX_TEXT_BYTES // 4 else b""
     if len(data) <= MAX_TEXT_BYTES:
         return text
@@ -35,7 +35,7 @@ def shown(name: Any) -> str:
 
 
 def described(value: Any) -> str:
-    """Return the type and the length of a client's value, which errors never have itself."""
+    """Return the type and length of a client's value, for an error that must not show the value."""
     for kinds, what, unit in _KINDS:
         if isinstance(value, kinds):
             count = len(value) if unit else 0

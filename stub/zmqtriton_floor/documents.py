@@ -31,11 +31,11 @@ _DECODED = 1 << 20
 
 
 class DocumentError(ValueError):
-    """Raised for a text that is no JSON, or that its reader does not take."""
+    """Raised for a text that is not JSON, or that its reader refuses."""
 
 
 class LargeDocumentError(DocumentError):
-    """Raised for a document that is more than its reader takes."""
+    """Raised for a document that exceeds its reader's limits."""
 
 
 class DocumentLimits(NamedTuple):
@@ -54,9 +54,9 @@ LIMITS = DocumentLimits()
 
 
 def limits_of(size: int) -> DocumentLimits:
-    """Return the limits of a document of a model's own process, which has a value in 64 bytes.
+    """Return the limits of a document in a model's process: one value for each 64 bytes of it.
 
-    There each value costs some microseconds, and the requests of others wait meanwhile.
+    There each value costs some microseconds, while other requests wait.
     """
     return DocumentLimits(size, *(max(1 << 16, size // part) for part in (256, 128, 64)))
 
@@ -123,7 +123,10 @@ def parse(text: bytes, parser: Parser = parse_piece, limits: DocumentLimits = LI
 
 @contextmanager
 def opened(text: bytes, parser: Parser, limits: DocumentLimits = LIMITS) -> Iterator[Any]:
-    """Read a document for a block that keeps no list of it: long ones are emptied afterwards."""
+    """Read a document for a `with` block, and empty its long lists and objects afterwards.
+
+    The block must not keep any of them.
+    """
     long: List[Any] = []
     try:
         yield _read(text, parser, limits, long)
@@ -221,7 +224,7 @@ class _Scan:
                 rest = marks
 
     def _cut_of_run(self, begin: int, end: int) -> int:
-        """Return the place of the last comma of numbers in one array; -1 for another text."""
+        """Return the place of the last comma of a run of numbers in one array; else -1."""
         text = self._text
         is_run = self._depth and not self._is_inside
         if not is_run or any(text.find(mark, begin, end) >= 0 for mark in _OTHERS):
@@ -358,7 +361,7 @@ class _Builder:
 
 
 def is_long(value: Any) -> bool:
-    """Return whether a value has more than STEP elements, however deep."""
+    """Return whether a value has more than STEP elements, including those of inner containers."""
     level, count = [value], 0
     while level:
         deeper: List[Any] = []

@@ -24,7 +24,7 @@ def stubs_address(directory: str, epoch: int) -> str:
 
 
 def stream_path(directory: str, serial: int) -> str:
-    """Return the file of a stub's XPUB; after a kill it stays and is of no use."""
+    """Return the path of a stub's XPUB socket; after a kill the file remains, unused."""
     return os.path.join(directory, f"stream-{serial}")
 
 
@@ -47,7 +47,7 @@ def local_service_path(directory: str, name: str) -> str:
 
 
 def spans_address(directory: str) -> str:
-    """Return the address of the PULL of the tracing process."""
+    """Return the address of the tracing process's PULL socket."""
     return "ipc://" + os.path.join(directory, "spans")
 
 

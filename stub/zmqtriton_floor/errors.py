@@ -1,4 +1,4 @@
-"""The errors that may reach a client, each with its Triton code and what that is in HTTP and gRPC.
+"""The errors that may reach a client, each with its Triton code and its HTTP and gRPC statuses.
 
     Exception
     └─ ZmqTritonError           INTERNAL
@@ -62,7 +62,7 @@ class ZmqTritonError(Exception):
         return self
 
     def again(self: Error) -> Error:
-        """Return an equal error to raise: the traceback of one that a frame has is a circle."""
+        """Return a copy to raise: a frame that keeps the error it raises would form a cycle."""
         twin = type(self).__new__(type(self), *self.args)
         twin.__dict__.update(self.__dict__)
         return twin
@@ -81,7 +81,7 @@ TOO_MANY_UNREAD = "too many answers of this server wait for clients that do not 
 
 
 class UnknownError(ZmqTritonError):
-    """Raised when a model says UNKNOWN; Triton answers 400 for it."""
+    """Raised when a model reports UNKNOWN; as in Triton, its HTTP status is 400."""
 
     code, number, http_status, grpc_status = "UNKNOWN", 1, 400, 2
 
@@ -127,13 +127,13 @@ class Cancelled(ZmqTritonError):
 
 
 class DeadlineExceeded(ZmqTritonError):
-    """Raised when the time is over that a client has given the request."""
+    """Raised when the deadline that a client has set for its request has passed."""
 
     code, number, http_status, grpc_status = "DEADLINE_EXCEEDED", 9, 504, 4
 
 
 class LimitExceeded(ZmqTritonError):
-    """Raised when a client asks more than it may; the text says when it may ask again."""
+    """Raised when a client exceeds a limit of its own; the text says when it may try again."""
 
     code, number, http_status, grpc_status = "RESOURCE_EXHAUSTED", 10, 429, 8
 
@@ -155,7 +155,7 @@ _OF_STATUS = {
 
 
 class StatusError(ZmqTritonError):
-    """Raised when a model has answered a request with an HTTP status of its own, its number."""
+    """Raised when a model has answered a request with an HTTP status that it chose."""
 
     def __init__(self, text: str, status: int) -> None:
         super().__init__(text)

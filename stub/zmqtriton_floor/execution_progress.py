@@ -1,15 +1,16 @@
 """A stub's progress: memory that it shares with the broker.
 
-The stub writes the number of the batch that it is about to execute, and which requests are in it.
-When it dies the broker reads there what was sent ahead and not begun, and gives that to another
-stub; what was begun is not run twice. A broker that takes over while the stub executes, and cannot
-say hello, reads the same. It fences the stub off first: of an earlier broker's batches none is
-begun any more. The supervisor makes the memory; numbers of batches only grow.
+The stub writes the number and the requests of the batch that it is about to execute. When the stub
+dies, the broker reads there which requests had been sent ahead and were not begun, and gives them
+to another stub; requests that were begun are not run twice. If a broker takes over while the stub
+executes and cannot send a Hello, the new broker reads the same memory. It fences the stub off
+first, so that the stub begins no batch of an earlier broker any more. The supervisor makes the
+memory; numbers of batches only grow.
 
-Requests are written into two halves in turn. When one has enough, the stub clears the other, and
-begins it with those that their senders may repeat; so whenever it dies, one half at least has
-them all. Enough is twice as many as those are: a busy stub seldom gathers them, a calm one takes
-little memory.
+Requests are written into two halves in turn. When one half has enough requests, the stub clears the
+other, and begins it with the requests that their senders may repeat; so whenever the stub dies, at
+least one half has all of these. Enough is twice their number: a busy stub seldom has to gather
+them, and a calm one uses little memory.
 """
 
 from __future__ import annotations
@@ -57,12 +58,12 @@ def end(descriptor: int) -> None:
 
 
 class ProgressView:
-    """One side's view of the memory."""
+    """The memory as a stub or a broker maps it."""
 
     def __init__(self, descriptor: int) -> None:
-        """Map the memory; the descriptor may be closed afterwards. -1: memory of this process.
+        """Map the memory, after which the descriptor may be closed; for -1, map new memory.
 
-        Raises OSError or ValueError for a bad one.
+        Raises OSError or ValueError for a bad descriptor.
         """
         self._page = page = mmap.mmap(descriptor, SIZE if descriptor == -1 else 0)
         self._numbers = memoryview(page)[: len(page) // 8 * 8].cast("Q")
@@ -90,9 +91,10 @@ class ProgressView:
     ) -> bool:
         """Write the number before executing a batch; False if it must not be executed any more.
 
-        `keys` are the requests of this batch; `unsettled` returns all that this process has and may
-        have begun, and those whose answers the broker may not have passed on. A batch that had to
-        wait for its tensors may come after later ones; the last of all counts.
+        `keys` are the requests of this batch. `unsettled` returns the requests that this process
+        may have begun, and those whose answers the broker may not have passed on yet. A batch that
+        had to wait for its tensors may begin after batches with greater numbers; the greatest
+        number counts.
         """
         before, written, numbers = self._begun, len(keys), self._numbers
         if self._count + written > self._enough:
@@ -114,7 +116,7 @@ class ProgressView:
         return False
 
     def _make_room(self, needed: int, unsettled: Callable[[], Collection[RequestKey]]) -> None:
-        """Go on in the other half, with those of this one that may still be repeated."""
+        """Continue in the other half, beginning with the requests that may still be repeated."""
         if self._count == _UNKNOWN:
             self._unnamed += needed
             if self._unnamed < self._room:
@@ -141,7 +143,7 @@ class ProgressView:
         self._count = self._numbers[_COUNTS_AT + self._half] = count
 
     def forget_keys(self) -> None:
-        """Let any request have begun."""
+        """Give up the list of begun requests: from now on any request may have begun."""
         self._set_count(_UNKNOWN)
 
     @property
@@ -166,7 +168,7 @@ class ProgressView:
         self._numbers[_FENCE_AT] = epoch
 
     def may_have_begun(self, key: RequestKey) -> bool:
-        """True if the stub has begun the request, or that is unknown; reliable behind a fence."""
+        """True if the stub has begun the request, or may have; reliable once it is fenced."""
         begun = self.begun_keys()
         return begun is None or key in begun
 

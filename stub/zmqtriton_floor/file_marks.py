@@ -7,7 +7,7 @@ from typing import Tuple
 
 
 def mark_of(path: str) -> Tuple[int, ...]:
-    """Return the mark; an empty one without the file."""
+    """Return the mark of a file; an empty one if the file does not exist."""
     try:
         status = os.stat(path)
     except OSError:

@@ -7,7 +7,7 @@ from typing import Union
 
 
 def is_loopback(host: str) -> bool:
-    """Return True for an address without brackets, or the name, that only this machine reaches."""
+    """Return whether only this machine reaches a host: a name, or an address without brackets."""
     try:
         return ipaddress.ip_address(host).is_loopback
     except ValueError:
@@ -15,7 +15,7 @@ def is_loopback(host: str) -> bool:
 
 
 def ip_of(host: str) -> Union[ipaddress.IPv4Address, ipaddress.IPv6Address, None]:
-    """Return an address without its zone, one of IPv4 in IPv6 as the former; None for a name."""
+    """Return the IP of an address, as IPv4 if it is mapped into IPv6; None for a name."""
     try:
         ip = ipaddress.ip_address(host.partition("%")[0])
     except ValueError:

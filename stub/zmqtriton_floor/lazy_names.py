@@ -37,7 +37,7 @@ def lazy_names(module: str) -> Callable[[str], Any]:
 
 @lru_cache(maxsize=None)
 def _names_of(module: str) -> Dict[str, Tuple[str, str]]:
-    """Return module and name there of each name, from the source, which type checkers read."""
+    """Return each public name with its module and its name there, as the source has them."""
     loader: Any = sys.modules[module].__loader__
     block = loader.get_source(module).partition("\nif TYPE_CHECKING:")[2].partition("\nelse:")[0]
     return {
@@ -54,7 +54,7 @@ def _value_of(place: str, name: str) -> Any:
 
 
 def load_reference(reference: str) -> Any:
-    """Import what a reference names, `module:attribute` or `module`."""
+    """Import and return the object of a reference, `module:attribute` or `module`."""
     module, _, attribute = reference.partition(":")
     value: Any = import_module(module)
     for name in filter(None, attribute.split(".")):

@@ -40,8 +40,8 @@ class Leases:
     """The leases of all blocks, by block number.
 
     Changes wait for `apply()`, which the arena calls under its lock: a destructor that the garbage
-    collector runs amid an allocation must neither wait nor change what that is reading. Blocks
-    that do not exist, or no longer do, are ignored.
+    collector runs amid an allocation must neither wait nor change what the allocation reads. Blocks
+    that do not exist (any more) are ignored.
     """
 
     def __init__(self) -> None:
@@ -69,7 +69,7 @@ class Leases:
     def end(self, blocks: Iterable[int], after: int = 0) -> None:
         """End a lease of this process on each block.
 
-        It ends only after the first `after` leases of the present broker were taken.
+        The lease ends only after the first `after` leases of the present broker were taken.
         """
         self._changes.extend(zip(blocks, repeat(-1), repeat(0), repeat(after)))
 
@@ -91,10 +91,10 @@ class Leases:
         self._changes.extend(zip(blocks, repeat(-1), repeat(-1), repeat(0)))
 
     def doubt(self) -> None:
-        """Doubt all leases given out through a broker that has died with the account of them.
+        """Doubt all leases that were granted by a broker which has died, with its account of them.
 
-        The next one grants those anew that it comes to know of: of blocks that a process reports,
-        and of answers that are repeated. Called under the arena's lock, after `apply()`.
+        The next broker grants a lease again if a process reports the block, or if an answer that
+        refers to it is repeated. Called under the arena's lock, after `apply()`.
         """
         self._doubted.update(self._out)
         self._out = {}

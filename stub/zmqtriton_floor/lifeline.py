@@ -73,7 +73,7 @@ class Lifeline:
             self._close()
 
     def hang_up(self) -> None:
-        """Send nothing more. The other end sees an end, and closes when it is done with all."""
+        """Send nothing more. The other end sees an end of file, and closes when it has read all."""
         with self._lock, suppress(OSError):
             self._is_deaf = True
             self._socket.shutdown(socket.SHUT_WR)
@@ -112,7 +112,7 @@ class Lifeline:
             self._flush()
 
     def flush(self) -> None:
-        """Send what the kernel takes now."""
+        """Send as many queued packets as the kernel takes now."""
         with self._lock:
             self._flush()
 
@@ -149,7 +149,7 @@ class Lifeline:
     def receive(self) -> list[tuple[Any, list[int]]]:
         """Return all complete messages, each with its descriptors, which the caller owns.
 
-        What does not decode is counted and left out.
+        Messages that do not decode are counted and left out.
         """
         messages: list[tuple[Any, list[int]]] = []
         room = socket.CMSG_SPACE(_MAX_DESCRIPTORS * 4)
@@ -185,9 +185,9 @@ class Lifeline:
         messages.append((message, descriptors))
 
     def wait(self, timeout_s: float | None = None) -> bool:
-        """Block until receive() has something, or the end; flush meanwhile.
+        """Flush, and block until receive() has a message or the connection has ended.
 
-        False after the timeout.
+        Returns False after the timeout.
         """
         poller = select.poll()
         while True:

@@ -69,7 +69,7 @@ UNREAD = "nobody has read them in time"
 
 
 def quote(text: str) -> str:
-    """Return the text as one token: JSON, with all that shows no letter of its own escaped, too."""
+    """Return the text as one JSON token, with invisible characters escaped as well."""
     return _HIDDEN.sub(_escape, json.dumps(text, ensure_ascii=False))
 
 
@@ -89,7 +89,7 @@ _CONTROLS_SHOWN = re.compile(f"[\x00-\x08\x0a-\x1f]|{_HIDDEN.pattern}")
 
 
 def escape(text: str) -> str:
-    """Return a text in one line that moves no terminal: clients and models choose many texts."""
+    """Escape line ends and control characters in a text that clients or models may have chosen."""
     return _CONTROLS_SHOWN.sub(_escape, text)
 
 
@@ -214,7 +214,7 @@ class Formatter(logging.Formatter):
         return "\n".join(mark + part for part in whole.splitlines() if part)
 
     def _show(self, text: str) -> str:
-        """Return the text quoted; each line of a traceback, on a terminal of any text.
+        """Return the text quoted; of a traceback, and on a terminal of any text, each line of it.
 
         No line but the first can look like the head of a record.
         """
@@ -240,12 +240,12 @@ class LogOptions(NamedTuple):
 
 
 def describe_loss(lines: int, why: str = UNREAD) -> str:
-    """Return the text of the line that stands for others."""
+    """Return the text of the log line that reports lost lines."""
     return f"{lines} lines of the log are lost here: {why}"
 
 
 def count_lines(data: bytes) -> int:
-    """Return the number of ends of lines, or 1 for a text without any."""
+    """Return the number of line ends, or 1 for a text without any."""
     return data.count(b"\n") or 1
 
 
@@ -266,7 +266,7 @@ class LineStream(io.TextIOBase):
     # mypy knows these as properties, io.TextIOBase has them as such
     @property
     def encoding(self) -> str:  # type: ignore[override]
-        """The encoding, for libraries that look."""
+        """The encoding, for libraries that ask for it."""
         return "utf-8"
 
     def fileno(self) -> int:
@@ -279,7 +279,7 @@ class LineStream(io.TextIOBase):
         return True
 
     def write(self, text: str) -> int:
-        """Write the lines that have an end; the rest waits for its own, or for flush()."""
+        """Write complete lines; an incomplete last line waits for its end, or for flush()."""
         with self._lock:
             whole, end, self._unended = (self._unended + text).rpartition("\n")
             if end or len(self._unended) > _LONGEST_LINE:
@@ -298,7 +298,7 @@ class LineStream(io.TextIOBase):
         self.put(text.encode("utf-8", "backslashreplace"))
 
     def put(self, data: bytes) -> None:
-        """Take whole lines, and return soon; to be overridden."""
+        """Accept complete lines, and return soon; subclasses override this."""
         raise NotImplementedError
 
 
@@ -339,8 +339,8 @@ Output = Union[IO[str], LineStream]
 class LimitedLog(logging.StreamHandler):  # type: ignore[type-arg]
     """Limits the lines per second of each place in our code, and then reports how many it left out.
 
-    Those of failures, which clients can cause, and others that say so (`is_of_client`) are limited
-    to MAX_LINES_A_SECOND at most. The output of models is not limited here.
+    Clients can cause warnings, errors and records with `is_of_client`, so MAX_LINES_A_SECOND is the
+    greatest limit of these. The output of models is not limited here.
     """
 
     def __init__(
@@ -394,10 +394,7 @@ def configure(
     stream: Output | None = None,
     max_lines: int = MAX_LINES_A_SECOND,
 ) -> None:
-    """Send the wanted records of this process to the stream.
-
-    Without one they go to stderr, where the supervisor reads them.
-    """
+    """Write the process's records to a stream, by default stderr, which the supervisor reads."""
     if stream is None:
         stream = take_over_output()
     formatter = Formatter(is_journal=is_journal(stream), is_terminal=_is_terminal(stream))
@@ -410,7 +407,7 @@ def configure(
 
 
 def take_over_output() -> PipeStream:
-    """Have what Python prints in this process never wait for the supervisor, and return the way."""
+    """Replace stdout and stderr by a stream that never waits for the supervisor; return it."""
     stream = sys.stderr
     if not isinstance(stream, PipeStream):
         sys.stdout = sys.stderr = stream = PipeStream(2)

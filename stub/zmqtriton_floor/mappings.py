@@ -1,13 +1,13 @@
 """The segments of other processes' arenas, mapped at their first use.
 
 A frontend maps read-only. A stub maps private and writable, since models may change their inputs;
-what they have changed is dropped with the last array over it, and what they have only read stays
-mapped. No reference is trusted: it is compared with the segment as the kernel knows it. Sends
-no messages: the caller obtains descriptors.
+pages that they have changed are dropped with the last array over them, and pages that were only
+read stay mapped. No reference is trusted: it is compared with the segment as the kernel knows it.
+Sends no messages: the caller obtains descriptors.
 
 A block is kept from its owner's next use neither for a process that has left, nor for a fork. So
-arrays outlive both by one rule: **before mappings close, and before their process forks, what is
-read there becomes the process's own** (`detach_all`).
+arrays outlive both by one rule: **before mappings close, and before their process forks, arrays get
+private copies of the pages that they read** (`detach_all`).
 """
 
 from __future__ import annotations
@@ -55,8 +55,8 @@ _mprotect.argtypes = (ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int)
 class Pagemap:
     """The kernel's account of the pages of the process that creates it.
 
-    It is asked before what a model has changed is dropped: mapping pages anew costs ten times as
-    much, and most models only read.
+    It is read before the pages that a model has changed are dropped: mapping pages again costs ten
+    times as much, and most models only read.
     """
 
     def __init__(self, path: str = "/proc/self/pagemap") -> None:
@@ -128,7 +128,7 @@ class _Segment:
 
 
 class _View(weakref.ref):  # type: ignore[type-arg]
-    """A part of a segment under arrays; to be held until they are gone."""
+    """The part of a segment that arrays read; the segment keeps it until they are gone."""
 
     __slots__ = ("block", "end", "is_own", "kept", "leased", "segment", "start")
 
@@ -145,14 +145,14 @@ class _View(weakref.ref):  # type: ignore[type-arg]
 
 
 class Mappings:
-    """The segments of others. Thread-safe; arrays may end in any thread."""
+    """The mapped segments of other processes. Thread-safe; arrays may end in any thread."""
 
     def __init__(
         self, *, is_private: bool, on_release: Callable[[list[Block]], None] | None = None
     ) -> None:
         """Create an empty set; `on_release` gets leased blocks that nothing reads any more.
 
-        It is called from destructors, too, and must not wait for anything.
+        Destructors call it as well, so it must not wait.
         """
         self._is_private = is_private
         self._pagemap = Pagemap() if is_private else None
@@ -166,8 +166,9 @@ class Mappings:
     def add(self, owner: int, segment: int, descriptor: int, *, is_copied: bool = False) -> None:
         """Map a segment and take over the descriptor.
 
-        One that is copied is read by its descriptor, each time anew. Raises ProtocolError if it
-        could be truncated under its readers, Unavailable if there is no room for it.
+        A segment that `is_copied` is not mapped: each read copies the bytes through its descriptor.
+        Raises ProtocolError if it could be truncated under its readers, Unavailable if there is no
+        room for it.
         """
         if (owner, segment) in self._segments:  # two have requested it
             os.close(descriptor)
@@ -202,7 +203,7 @@ class Mappings:
             self._segments[owner, segment] = _Segment(memory, size, kept)
 
     def descriptor(self, owner: int, segment: int) -> int:
-        """Return the descriptor of a segment that is mapped privately; -1 for others."""
+        """Return the descriptor of a segment that is mapped privately; -1 for other segments."""
         mapping = self._segments.get((owner, segment))
         return -1 if mapping is None or mapping.memory is _COPIED else mapping.descriptor
 
@@ -217,7 +218,7 @@ class Mappings:
                 os.close(mapping.descriptor)
 
     def close(self) -> None:
-        """Drop all segments. Call it before anybody learns that this process has left."""
+        """Drop all segments. Call this before the end of this process is reported to others."""
         self.detach_all()
         for view in self._views():
             array = view()
@@ -257,7 +258,7 @@ class Mappings:
     def open(
         self, references: Sequence[Reference], *, is_leased: bool = False, kept: object = None
     ) -> list[Any]:
-        """Return the bytes of each reference as an array; `kept` goes with the last of them.
+        """Return the bytes of each reference as an array; the last of them drops `kept`.
 
         Raises ProtocolError, with nothing opened, if one of them is not inside its segment.
         """
@@ -294,7 +295,7 @@ class Mappings:
         return arrays
 
     def _grown(self, reference: Reference, segment: _Segment) -> _Segment:
-        """Map a region anew if its client had cut it short while it was mapped."""
+        """Map a region again if its client has enlarged the file since it was mapped."""
         descriptor, memory = segment.descriptor, segment.memory
         if reference.segment < REGIONS_FROM or descriptor < 0:
             return segment
@@ -369,10 +370,10 @@ class Mappings:
                 _detach(view)
 
     def locate(self, data: memoryview) -> tuple[Reference, bool] | None:
-        """Return the reference of these bytes, and whether it is leased, or None.
+        """Return a reference to these bytes, and whether their block is leased; or None.
 
-        There is none if the bytes are not in an open block, are not as the owner has written them,
-        or may still be changed by a client or by a user's code.
+        It is None if the bytes are not in an open block, are not as the owner has written them, or
+        may still be changed by a client or by a user's code.
         """
         pagemap, size = self._pagemap, data.nbytes
         if pagemap is None or data.readonly or not self._segments:
@@ -477,7 +478,7 @@ _forking = threading.local()
 
 
 def _prepare_fork() -> None:
-    """Share no page with the fork that an owner may write to; open nothing until it is there."""
+    """Before a fork, make pages private that owners may write to, and block further openings."""
     _forking.locked = [one for one in _of_process if one.lock.acquire(timeout=_PATIENCE_S)]
     for mappings in _forking.locked:
         mappings.detach_all()

@@ -1,4 +1,4 @@
-"""The kinds of arenas and mappings: plain ones, or those that look for reads of free blocks."""
+"""The kinds of arenas and mappings: plain ones, or those that log reads of free blocks."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _POISON = "tools.poison"
 
 
 def load_poison(path: str) -> Any:
-    """Return the module in this file, the same one each time."""
+    """Import the module of the kind that logs reads of free blocks, once in each process."""
     if _POISON not in sys.modules:
         module = ModuleType(_POISON)
         SourceFileLoader(_POISON, path).exec_module(module)
@@ -26,7 +26,7 @@ def load_poison(path: str) -> Any:
 
 
 def make_arena(owner: int, memory: Memory, *, is_gradual: bool = False) -> Arena:
-    """Create an arena of the sizes and the kind of these settings."""
+    """Create an arena of the sizes and the kind that these settings name."""
     kind: type[Arena] = load_poison(memory.poison).PoisonedArena if memory.poison else Arena
     return kind(
         owner,
@@ -39,7 +39,7 @@ def make_arena(owner: int, memory: Memory, *, is_gradual: bool = False) -> Arena
 def make_mappings(
     memory: Memory, *, is_private: bool, on_release: Callable[[list[Block]], None]
 ) -> Mappings:
-    """Create empty mappings of the kind of these settings."""
+    """Create empty mappings of the kind that these settings name."""
     kind: type[Mappings] = (
         load_poison(memory.poison).PoisonedMappings if memory.poison else Mappings
     )

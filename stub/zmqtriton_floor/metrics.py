@@ -16,7 +16,7 @@ from zmqtriton_floor.settings.offers import Hook
 
 
 class TokenCounts(Protocol):
-    """A module that knows the tokens that models have made."""
+    """A module that counts the tokens which models have generated."""
 
     #: Returns the tokens by `model:version`, of the server with this runtime directory.
     made_tokens: Callable[[Path], Dict[str, int]]
@@ -113,7 +113,7 @@ OWN_LABELS = frozenset(
 
 
 def check_family(name: Any, description: Any, kind: Any) -> None:
-    """Check a family. Raises a ZmqTritonError with the fault."""
+    """Check a family of metrics. Raises a ZmqTritonError that names the fault."""
     if type(name) is not str or len(name) > MAX_NAME or not _FAMILY.fullmatch(name):
         raise InvalidArgument("Invalid metric name")
     if name.startswith(_RESERVED):
@@ -125,7 +125,7 @@ def check_family(name: Any, description: Any, kind: Any) -> None:
 
 
 def check_metric(kind: int, labels: Any, buckets: Any) -> None:
-    """Check a metric of a family of that kind, likewise."""
+    """Check a metric of a family of that kind. Raises a ZmqTritonError that names the fault."""
     size = 0
     for key, value in labels.items():
         # a histogram has `le` for itself
@@ -158,7 +158,7 @@ _QUANTILES = (0.5, 0.9, 0.95, 0.99, 0.999)
 
 
 class MetricsConfig(NamedTuple):
-    """Which latencies are kept, as `--metrics-config` says."""
+    """The latencies that are kept, from the option `--metrics-config`."""
 
     has_counters: bool = True
     has_histograms: bool = False
@@ -170,7 +170,7 @@ class MetricsConfig(NamedTuple):
 
 
 def config_of(options: Iterable[Tuple[str, str]]) -> MetricsConfig:
-    """Read the options, as (key, value); the last one of a key counts, and of each label.
+    """Read (key, value) pairs of `--metrics-config`; of a repeated key or label the last counts.
 
     Raises InvalidArgument for a wrong label.
     """
@@ -209,7 +209,7 @@ def _is_on(value: str) -> bool:
 
 
 def _quantiles(text: str) -> Tuple[float, ...]:
-    """Parse `0.5:0.05,0.9:0.01`; the allowed errors are ignored, as ours has none in rank."""
+    """Parse `0.5:0.05,0.9:0.01`; the allowed errors are ignored, as the ranks here are exact."""
     quantiles = set()
     for pair in text.split(","):
         try:

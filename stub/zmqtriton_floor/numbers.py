@@ -21,7 +21,8 @@ def in_text(text: str) -> Optional[Union[float, int]]:
 def number(name: str, value: Any, least: float, greatest: float) -> float:
     """Return a client's number.
 
-    Raises InvalidArgument if it is none, not finite, or not from `least` to `greatest`.
+    Raises InvalidArgument for another type, and for a number that is not from `least` to
+    `greatest`.
     """
     # NaN is in no range
     if type(value) not in (int, float) or not least <= value <= greatest:
@@ -30,7 +31,7 @@ def number(name: str, value: Any, least: float, greatest: float) -> float:
 
 
 def integer(name: str, value: Any, least: int, greatest: int) -> int:
-    """Return a client's integer. Raises InvalidArgument for another value, or another range."""
+    """Return a client's integer. Raises InvalidArgument for another type, or outside the range."""
     if type(value) is not int or not least <= value <= greatest:
         raise InvalidArgument(f"'{name}' must be an integer from {least:,} to {greatest:,}")
     return value

@@ -1,4 +1,4 @@
-"""This process as the kernel has it: its name in `ps`, whose death ends it, and its end."""
+"""Kernel settings of this process: name in `ps`, death signal, privileges and command line."""
 
 from __future__ import annotations
 
@@ -56,14 +56,14 @@ def set_name(name: str) -> None:
 
 
 def wake_in_time() -> None:
-    """Have the kernel end the waits of this thread when they are over, not up to 50 µs later."""
+    """Let the kernel end this thread's waits on time, instead of up to 50 µs late."""
     _LIBC.prctl(_SET_TIMER_SLACK, 1, 0, 0, 0)
 
 
 def hide_memory() -> None:
     """Hide the memory of this process, which has keys in it, from others of the same user.
 
-    Lasts until another program is executed; forks inherit it. It writes no core file either.
+    Lasts until another program is executed; forks inherit it. The process also writes no core file.
     """
     _LIBC.prctl(_SET_DUMPABLE, 0, 0, 0, 0)
 
@@ -81,7 +81,7 @@ def die_with(parent: int) -> None:
 
 
 def renounce_privileges() -> None:
-    """Let the next program of this process have none of what the supervisor may do to others."""
+    """Keep the supervisor's privileges over other users from this process's next program."""
     for number in _PRIVILEGES:
         _LIBC.prctl(_CAP_AMBIENT, _CAP_AMBIENT_LOWER, number, 0, 0)
 
@@ -170,7 +170,7 @@ def environment_area() -> tuple[int, int]:
 
 
 class CommandLine:
-    """The memory that /proc/PID/cmdline shows, as long as at the start of the process.
+    """The memory that /proc/PID/cmdline shows; its length is fixed at the start of the process.
 
     A fork has its parent's, until it shows its own.
     """

@@ -1,9 +1,9 @@
-"""The reasons why versions, instances and processes are as they are: kinds, and what a text has.
+"""Reasons for the states of versions, instances and processes: their kinds and their values.
 
 A reason is made where the cause is known: in the supervisor, the broker or the stub. It travels as
-a row of `wire.py`, so programs read its kind and its values; the text is for people alone.
-A reason may have a cause of its own: a version does not serve because its instance was given up,
-because its process was killed.
+a row of `wire.py`, so programs read its kind and its values; the text is for people alone. A reason
+may have a cause of its own: a version does not serve because its instance was given up, because its
+process was killed.
 """
 
 from __future__ import annotations
@@ -109,7 +109,7 @@ AT_REST = ASLEEP | {Kind.UNLOADED}
 
 
 class Reason(NamedTuple):
-    """Why something is as it is; the text includes the cause's text."""
+    """The reason for a state, such as a failed load; the text includes the cause's text."""
 
     kind: Name  # one of reasons.py
     values: Values  # what the text is made of
@@ -122,7 +122,7 @@ class Reason(NamedTuple):
 
     @property
     def chain(self) -> Iterator[Reason]:
-        """The reason, its cause, the cause of that, and so on."""
+        """The reason, its cause, the cause's cause, and so on."""
         reason: Reason | None = self
         while reason is not None:
             yield reason
@@ -134,7 +134,7 @@ class Reason(NamedTuple):
         return self if self.cause is None else self.cause.innermost
 
     def has(self, kind: Kind) -> bool:
-        """Return True if it is of this kind, or one of its causes is."""
+        """Return True if the reason or one of its causes is of this kind."""
         return any(reason.kind == kind for reason in self.chain)
 
     def document(self) -> dict[str, Any]:
@@ -144,7 +144,7 @@ class Reason(NamedTuple):
 
     @classmethod
     def from_document(cls, document: dict[str, Any]) -> Reason:
-        """Return the reason of such an answer."""
+        """Return the reason from an object that document() has made."""
         cause = document.get("cause")
         inner = None if cause is None else cls.from_document(cause)
         return cls(document["kind"], document["values"], document["text"], inner)

@@ -17,7 +17,7 @@ _Change = Tuple[Sequence[int], Sequence[int]]
 
 
 class Reshaping:
-    """The reshapes of one configuration; false if it has none."""
+    """The reshapes of one configuration; as a condition, it is False without any."""
 
     def __init__(self, config: dict[str, Any]) -> None:
         self._batch_dims = 1 if config.get("max_batch_size", 0) else 0

@@ -23,7 +23,7 @@ Find = Callable[[str, int], Optional[Mapping[str, Any]]]
 def inside(
     find: Find, model: str, version: int, around: frozenset[str] = frozenset()
 ) -> Iterator[Mapping[str, Any]]:
-    """Return the known configurations of the model and of all that it leads to."""
+    """Return the known configurations of a model and of all models that it leads to."""
     config = find(model, version) if model not in around else None
     if config is None:
         return
@@ -36,7 +36,7 @@ def inside(
 def goes_to_trial(split: TrafficSplit, key: Correlation) -> bool:
     """Choose the version of a request: by its key (its sequence, its client) or by chance.
 
-    With a greater weight those of the tried version stay its own.
+    If the weight grows, keys that went to the version on trial still go there.
     """
     if key:
         hashed = zlib.crc32(f"{split.model}\n{key}".encode("utf-8", "surrogatepass"))
@@ -45,5 +45,5 @@ def goes_to_trial(split: TrafficSplit, key: Correlation) -> bool:
 
 
 def is_copied(split: TrafficSplit) -> bool:
-    """Choose whether a request of the stable version is copied to the one that is tried."""
+    """Choose whether a request of the stable version is also copied to the version on trial."""
     return random.random() * ALL < split.shadow

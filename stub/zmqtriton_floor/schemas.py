@@ -66,7 +66,7 @@ class Schema:
     """The fields of one class, and the reader of its arrays."""
 
     def __init__(self, cls: type[Any], schemas: dict[str, Schema]) -> None:
-        """Set up; `schemas` has those of the rows that a list of this class may hold."""
+        """Set up; `schemas` has the schemas of the rows that a list in this class may hold."""
         self.cls = cls
         self._name = str(cls.__name__)
         self.fields: tuple[str, ...] = cls._fields
@@ -91,9 +91,9 @@ class Schema:
         return reader
 
     def _checks(self, namespace: dict[str, Any], row: str, prefix: str = "") -> Iterator[str]:
-        """Yield the lines that check a list, and make its lists and rows those of their classes.
+        """Yield lines of code that check a list, and make its inner lists rows of their classes.
 
-        They find what they call in `namespace`.
+        The names that these lines use are put into `namespace`.
         """
         name = self._name
         namespace[name] = self.cls
@@ -122,7 +122,7 @@ class Schema:
                 yield f"if {value} is not None: {row}[{number}] = read_{of}({value})"
 
     def _rows(self, namespace: dict[str, Any], rows: str) -> Iterator[str]:
-        """Yield the lines that read the rows of a message: mostly one, so without a call for it."""
+        """Yield lines that read a message's rows in place, because usually there is just one."""
         yield f"for inner in {rows}:"
         for line in self._checks(namespace, "inner", "inner_"):
             yield f" {line}"

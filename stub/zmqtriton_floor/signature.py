@@ -61,7 +61,7 @@ def _list(dims: Sequence[int]) -> str:
 
 
 def config_parameter(config: Mapping[str, Any], name: str) -> str:
-    """Return the text of a parameter of a model, of its configuration as JSON; "" without it."""
+    """Return the text of a parameter in a model's JSON configuration; "" if it is not set."""
     parameters = config.get("parameters") or {}
     return str((parameters.get(name) or {}).get("string_value", ""))
 
@@ -76,12 +76,12 @@ def splits_batches(config: Mapping[str, Any]) -> bool:
 
 
 def takes_gpu(config: dict[str, Any]) -> bool:
-    """True if inputs of this model may lie on a GPU."""
+    """True if inputs of this model may be on a GPU."""
     return config_parameter(config, "FORCE_CPU_ONLY_INPUT_TENSORS") == "no"
 
 
 class Signature:
-    """One model's inputs and outputs, ready for checking; made of its configuration as JSON."""
+    """The inputs and outputs of one model, from its JSON configuration, ready for checks."""
 
     def __init__(self, config: dict[str, Any]) -> None:
         self.model: str = config["name"]
@@ -121,9 +121,9 @@ class Signature:
         )
 
     def check(self, body: RequestBody, count: Count | None = None) -> Admission:
-        """Check a request; `count` counts the elements of BYTES, here without another function.
+        """Check a request; `count` counts a BYTES tensor's elements, by default check_elements().
 
-        Raises InvalidArgument that names the wrong part, and what `count` raises.
+        Raises InvalidArgument that names the wrong part, and the errors of `count`.
         """
         try:
             for name in body.outputs:
@@ -152,7 +152,7 @@ class Signature:
         return make(Admission, (inputs[0].shape[0] if is_batch else 0, key))
 
     def find_missing(self, inputs: Sequence[Tensor]) -> list[str]:
-        """Return the names of the inputs that a request needs, and these are not."""
+        """Return the names of the inputs that a request needs and that are missing here."""
         names = set(map(_name_of, inputs))
         return [i.name for i in self.inputs.values() if not i.optional and i.name not in names]
 
@@ -162,7 +162,7 @@ class Signature:
         return len(declaration.dims) if declaration else 0
 
     def _check_names(self, inputs: list[Tensor], seen: set[str]) -> None:
-        """Check inputs that are not simply all of the model's, each once."""
+        """Check inputs whose names are not exactly the model's, each once."""
         if len(seen) < len(inputs):
             # first of all, as in Triton: a name given twice is not one input too many
             names = [tensor.name for tensor in inputs]

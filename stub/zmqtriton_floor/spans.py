@@ -1,6 +1,6 @@
 """Sends reports about traced requests to the tracing process.
 
-Every process reports what it has seen itself and never waits: what is too much is lost, which is
+Every process reports what it has seen itself and never waits: reports beyond a limit are lost, and
 counted. A span's name is W3C's traceparent, followed by a blank and the tracestate if a client has
 sent one.
 """
@@ -54,7 +54,7 @@ def parts(trace: str) -> tuple[str, str]:
 
 
 def named(traceparent: str, tracestate: str = "") -> str:
-    """Return the name of a span that others have begun; later W3C versions may append more."""
+    """Return the name of a span that a client has begun; later W3C versions may append fields."""
     return f"00{traceparent[2:_LENGTH]}{' ' * bool(tracestate)}{tracestate}"
 
 

@@ -1,4 +1,4 @@
-"""The files of a model that come with a request to load it: their check, and where they wait.
+"""The files of a model that come with a request to load it: their check, and their place.
 
 The process that requests the load, a frontend or a stub, writes them into the server's private
 directory, where the supervisor takes them over by their name; so the supervisor never waits for a
@@ -38,8 +38,8 @@ def arguments(
 ) -> Dict[str, Any]:
     """Write the files and return the arguments of the load's control call.
 
-    What is wrong with the files is reported by the supervisor, which first checks whether a load is
-    allowed at all. Raises InternalError if the disk does not take them.
+    The supervisor reports faults of the files, after it has checked whether the load is allowed.
+    Raises InternalError if the files cannot be written.
     """
     document: Dict[str, Any] = {"model": model, "parameters": dict(parameters)}
     if files and "config" not in parameters:
@@ -77,7 +77,7 @@ def stage(runtime: str, serial: int, files: Mapping[str, bytes]) -> str:
 
 
 def make(runtime: str, serial: int) -> str:
-    """Make a directory that goes with the process, if it is not removed before. Raises OSError."""
+    """Make a directory, which is removed with the process at the latest. Raises OSError."""
     path = os.path.join(folder(runtime), f"{serial}-{secrets.token_hex(8)}")
     os.makedirs(folder(runtime), mode=0o700, exist_ok=True)
     _make(path)
@@ -147,7 +147,7 @@ def _parents(path: str) -> list[str]:
 
 
 def _make(path: str) -> None:
-    """Make a directory for a server and stubs of other users, who alone know its name."""
+    """Make a directory for the server and stubs of other users: only they know its name."""
     os.mkdir(path, 0o700)
     os.chmod(path, 0o777)
 

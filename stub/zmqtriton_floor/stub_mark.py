@@ -26,7 +26,7 @@ def mark(directory: str, serial: int) -> str:
 def overwrite(text: str) -> None:
     """Write the mark over the placeholder in this process's memory, and into os.environ.
 
-    The kernel shows others the memory, and programs inherit os.environ.
+    Other processes see that memory in /proc, and child programs inherit os.environ.
     """
     os.environ[VARIABLE] = text
     start, end = prctl.environment_area()

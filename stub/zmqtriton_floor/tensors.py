@@ -36,7 +36,7 @@ def address_of(array: Any) -> int:
 def encode_bytes(elements: Any) -> bytes:
     """Encode the elements of an object or S array in C order.
 
-    What is not bytes goes as UTF-8 of str().
+    Elements that are not bytes are encoded as UTF-8 of str().
     """
     return encode_elements(np.ravel(elements, order="C"))
 
@@ -56,7 +56,7 @@ def encode_elements(elements: Any) -> bytes:
 
 
 def decode_bytes(data: bytes | memoryview) -> list[bytes]:
-    """Return the elements. Raises ValueError if a length does not fit."""
+    """Return the elements of a BYTES tensor. Raises ValueError if a length does not fit."""
     elements = []
     position, end = 0, len(data)
     while position < end:

@@ -66,12 +66,12 @@ class Grant(NamedTuple):
 
     @property
     def limits(self) -> Dict[str, str]:
-        """The limits that it has, as its line writes them."""
+        """The limits of the token's holder by name, as its line of the file writes them."""
         values = {name: getattr(self, name) for name in LIMITS}
         return {k: f"{v:.6f}".rstrip("0").rstrip(".") for k, v in values.items() if v}
 
     def line(self) -> str:
-        """Return its line of the file."""
+        """Return the token's line of the file."""
         words = [self.name, f"sha256:{self.digest.hex()}"]
         words.append("scopes=" + ",".join(scope for scope in SCOPES if scope in self.scopes))
         if not self.is_for_all_models:

@@ -1,7 +1,7 @@
 """Listening sockets for a person's tool, such as an editor, on the same machine.
 
-Any program of the machine can reach such a socket, and a web page can by its browser, so core and
-add-ons use ToolListener (`zmqtriton.sdk.process`); tests/repo finds other sockets. It knows no
+Any program of the machine can reach such a socket, and so can a web page through a browser; so core
+and add-ons use ToolListener (`zmqtriton.sdk.process`); tests/repo finds other sockets. It knows no
 tool: its user says how a head begins. It also runs in models' interpreters.
 """
 

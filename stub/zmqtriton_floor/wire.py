@@ -197,7 +197,7 @@ class RequestKey(NamedTuple):
 
 
 class WaitEdge(NamedTuple):
-    """An edge of the wait-for graph: a batch that waits for a request's next reply."""
+    """An edge of the wait-for graph: a batch waits for the next reply to a request."""
 
     batch: Count  # 0: any batch of this process
     id: Count
@@ -288,10 +288,10 @@ class WaitReport(NamedTuple):
 
 
 class LeasesSent(NamedTuple):
-    """To a stub that asks: the number of leases that it was sent where it executes.
+    """To a stub that calls models: the number of leases that it got on its execution connection.
 
-    It takes as many before a later reply on this connection ends a lease of its own: the block of
-    an input may be leased to others because of that reply.
+    The stub takes as many before a later reply on this connection ends a lease of its own: the
+    block of an input may be leased to others because of that reply.
     """
 
     leases: Count
@@ -365,7 +365,8 @@ class RemoveGeneration(NamedTuple):
 class PeerDied(NamedTuple):
     """A process has died. The requests that it was executing fail with the reason.
 
-    What an instance of a guest reads stays until that guest leaves: its thread goes on.
+    Blocks that a guest's instance reads stay leased until the guest leaves, because its thread
+    continues.
     """
 
     serial: Count
@@ -511,7 +512,7 @@ class Welcome(NamedTuple):
 
 
 class Replies(NamedTuple):
-    """Bodies: one for each."""
+    """The replies to requests. Bodies: one for each."""
 
     replies: list[Reply]
 
@@ -603,7 +604,7 @@ class SegmentCreated(NamedTuple):
 
 
 class FreeSegment(NamedTuple):
-    """The owner has freed it; processes that have it mapped keep it until they unmap it."""
+    """The owner has freed a segment; processes that have it mapped keep it until they unmap it."""
 
     segment: Count
 
@@ -747,10 +748,10 @@ class Drained(NamedTuple):
 
 
 class Settled(NamedTuple):
-    """No later broker need hear of a stub, or of all of a generation.
+    """No later broker needs a report of a stub, or of all stubs of a generation.
 
-    All that it had begun is answered, and the answers have left the broker, so nobody asks again.
-    Follows the stub's last answer or its death.
+    All requests that it had begun are answered, and the answers have left the broker, so none of
+    them is repeated. Follows the stub's last answer or its death.
     """
 
     generation: Count

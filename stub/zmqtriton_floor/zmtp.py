@@ -317,7 +317,7 @@ class Dealer(ZmtpConnection):
 
 
 class Router:
-    """A bound ROUTER in the epoll of its owner; its peers are their connections."""
+    """A bound ROUTER in the epoll of its owner; each peer is known by its connection."""
 
     def __init__(self, address: str, epoll: select.epoll) -> None:
         path = _path(address)

@@ -1,7 +1,7 @@
 """One model instance: the process that runs a model's model.py with the model's own interpreter.
 
 Imports nothing but the standard library, pyzmq, msgpack, numpy and the floor. No server process
-imports it; tests of models may, for the `triton_python_backend_utils` that models are given.
+imports it; tests of models may, to get the `triton_python_backend_utils` of models.
 """
 
 import os

@@ -1,14 +1,14 @@
 """The entry point of a stub, started by path by the model's own interpreter.
 
-`python …/__main__.py --lifeline FD --progress FD --listener FD m m_0_0` is a stub,
-`--fork-server FD` the fork server, `--template FD m` what the instances of a model are forked from,
-`--threads FD m` all instances of a model.
-Loads the floor and the stub from where they lie, so that neither this directory nor the server's
-site-packages come onto the model's path. The loading stands outside the guard, since children that
-a model makes with multiprocessing's spawn run this file, too, under another name.
+`python …/__main__.py --lifeline FD --progress FD --listener FD m m_0_0` is a stub, `--fork-server
+FD` the fork server, `--template FD m` the process that the instances of a model are forked from,
+`--threads FD m` all instances of a model. Loads the floor and the stub from their directories, so
+that neither this directory nor the server's site-packages come onto the model's path. The loading
+is outside the guard, since children that a model makes with multiprocessing's spawn also run this
+file, under another name.
 
-Exit status: 0 finished, 1 the model failed to load or the supervisor is gone, 2 wrong arguments,
-3 the environment lacks a module; what a coroutine in the background passes to sys.exit() is passed
+Exit status: 0 finished, 1 the model failed to load or the supervisor is gone, 2 wrong arguments, 3
+the environment lacks a module; a status that a background coroutine passes to sys.exit() is passed
 on.
 """
 
@@ -93,7 +93,7 @@ def main() -> int:
 
 
 def _load_once(arguments: list[str]) -> int | template.Born:
-    """Return the parts of a new stub, or the status at the process's own end."""
+    """Return the parts of a new stub; in the template itself, the exit status at its end."""
     try:
         from zmqtriton_stub import template, threads
     except ImportError as error:
@@ -104,7 +104,7 @@ def _load_once(arguments: list[str]) -> int | template.Born:
 
 
 def _lacks_module(error: ImportError, model: str) -> int:
-    """Name the module to install, and return the exit status; raise other errors."""
+    """Name the module to install, and return the exit status; raise any other error."""
     if error.name not in ("zmq", "msgpack", "numpy"):
         raise error
     sys.stderr.write(

@@ -1,4 +1,4 @@
-"""Becomes the program that its arguments name. Run as a file, with nothing but Python itself."""
+"""Becomes the program that its arguments name; run as a file, by Python alone."""
 
 import os
 import sys

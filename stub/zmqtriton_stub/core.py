@@ -1,7 +1,7 @@
 """The decisions of a stub: its next step after messages of supervisor and broker, deaths, and time.
 
-Has neither sockets nor epolls: loop.py waits, and performs what is left to it. The parts of an
-instance that serves are made here; each knows only those before it.
+Has neither sockets nor epolls: loop.py waits, and performs other steps. The parts of a serving
+instance are made here; each knows only earlier ones.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _PATIENT = (wire.Finalize, wire.Call)
 
 
 class StubCore:
-    """One instance that serves, between its model and the brokers that follow each other."""
+    """A serving instance, between its model and successive brokers."""
 
     def __init__(
         self,
@@ -47,7 +47,7 @@ class StubCore:
         publisher: Publisher | None = None,
         watches_memory: bool = False,
     ) -> None:
-        """Set up; the lines are those for batches and for calls of other models."""
+        """Set up; the lines are for batches and for calls of other models."""
         self.instance = instance
         self.model = model
         self._watch = watch
@@ -74,7 +74,7 @@ class StubCore:
     # ---------------------------------------------------------------- brokers
 
     def connect(self) -> None:
-        """Say hello to the broker that there is now."""
+        """Send a Hello to the present broker."""
         bootstrap = self._bootstrap
         self.link.connect(
             endpoints.stubs_address(bootstrap.directory, bootstrap.epoch),
@@ -88,7 +88,7 @@ class StubCore:
         )
 
     def _follow(self, epoch: int) -> None:
-        """Follow the last broker to the next one; amid the model's code, too."""
+        """Follow to the next broker; also amid the model's code."""
         self._bootstrap = self._bootstrap._replace(epoch=epoch)
         # in this order: what is held here is reported before more can come
         self.asker.leave()
@@ -98,7 +98,7 @@ class StubCore:
     # ----------------------------------------------------------------- rounds
 
     def advance(self, *, is_amid: bool = False) -> None:
-        """Exchange all messages with the broker; but one batch is enough for the loop."""
+        """Exchange all messages with the broker; outside the model's code, at most one batch."""
         link = self.link
         if self.instance.measures.changes:
             self.instance.measures.flush()
@@ -115,9 +115,9 @@ class StubCore:
             link.settle()
 
     def take(self, inbox: deque[Any], *, is_amid: bool = False) -> Iterator[Any]:
-        """Take the supervisor's messages; yield those that are left to the loop.
+        """Take the supervisor's messages; yield the messages for the loop.
 
-        Amid the model's code those that have time until it is back stay in the inbox.
+        Amid the model's code, messages that can wait until it returns stay in the inbox.
         """
         for _ in range(len(inbox)):
             message = inbox.popleft()
@@ -129,9 +129,9 @@ class StubCore:
                 yield message
 
     def may_poll(self) -> bool:
-        """Return whether a round may be run amid the code that runs in this thread.
+        """Return whether a round may be run now, amid the code of this thread.
 
-        A thread beside the loop runs one, too: the loop may wait for that thread.
+        Other threads than the loop's may run one as well: the loop may wait for such a thread.
         """
         if self.link.line.lock.locked() or self.asker.line.lock.locked():
             return False  # a destructor may have come here amid a turn, for whose end it would wait
@@ -155,7 +155,7 @@ class StubCore:
         return 0.0  # it may have answered already, of which no descriptor would tell
 
     def may_collect(self) -> bool:
-        """Return whether to collect garbage, as nothing has come: it may owe answers."""
+        """Return whether to collect garbage: it may hold senders that still owe answers."""
         if not (self.link.pending or self.warmup.pending):
             return False
         self._collect_after_s = min(2 * self._collect_after_s, _COLLECT_AFTER_AT_MOST_S)

@@ -1,9 +1,9 @@
 """The end of a stub that the fork server has forked.
 
-Python would take every module apart, and so copy all the memory that stubs have in common: most of
-the work of a server that stops, and most of the memory of the machine meanwhile. Here only what has
-come after the fork is taken apart. What else a program does at its end is done in its order: exit
-functions of Python, the streams, exit functions of C.
+Python would take every module apart, and so copy all the memory that stubs share: most of the work
+of a server that stops, and most of the machine's memory. Here only objects made after the fork are
+taken apart. Everything else that a program does at its end is done in order: exit functions of
+Python, the streams, exit functions of C.
 """
 
 from __future__ import annotations
@@ -28,8 +28,8 @@ own_threads = 1
 def end(shared: Container[str]) -> None:
     """End the process with status 0; return if Python itself has to end it.
 
-    `shared` are the names of the modules that were there before the fork. A thread, of Python or
-    not, may need what the rest of the end takes from it, and Python knows how to hold it up.
+    `shared` are the names of modules from before the fork. If other threads run, they may need what
+    is taken apart here, so Python itself must end the process.
     """
     if _has_threads():
         return
@@ -54,14 +54,14 @@ def _has_threads() -> bool:
 
 
 def _modules_since(shared: Container[str]) -> List[ModuleType]:
-    """Return the modules that were imported since, the last first: it has imported the others."""
+    """Return the modules imported since the fork, the last first: later ones use earlier ones."""
     # a look at more of them would copy their memory
     names = takewhile(lambda name: name not in shared, reversed(sys.modules))
     return [module for module in map(sys.modules.get, names) if isinstance(module, ModuleType)]
 
 
 def _clear(names: Dict[str, Any]) -> None:
-    """Let go of a module's objects, the last first: a destructor may need the ones before."""
+    """Drop a module's objects, the last first: a destructor may need earlier ones."""
     for name in list(reversed(names)):
         if name != "__builtins__":
             names[name] = None

@@ -1,9 +1,9 @@
-"""The fork server: a process that has loaded what every stub loads, and forks stubs on request.
+"""The fork server: a process that has loaded the modules of every stub, and forks stubs on request.
 
-Started by __main__, which goes on as a stub in each process that `run` has forked. What they have
-in common is in memory once. Runs no code of a model, has one thread, and leaves nothing of its own
-in a stub: no descriptor, no signal handler, no module on any path. The template of one model
-(template.py) forks by the same code, and has loaded that model.
+Started by __main__, which continues as a stub in each process that `run` has forked. Memory that
+stubs share exists once. Runs no code of a model, has one thread, and leaves nothing of its own in a
+stub: no descriptor, no signal handler, no module on any path. The template of a model (template.py)
+forks by the same code, and has also loaded that model.
 """
 
 from __future__ import annotations
@@ -46,11 +46,11 @@ _CONFIG = (
 
 
 class _NoModel:
-    """In the place of a model."""
+    """Stands for a model in a rehearsal."""
 
 
 class _Rehearsal(OwnProcess):
-    """The surroundings of an instance that leaves nothing in this process."""
+    """The process around the rehearsed instance, which leaves nothing in this process."""
 
     def adopt(
         self, instance: StubInstance, bootstrap: wire.Bootstrap, memory: TensorMemory
@@ -61,14 +61,14 @@ class _Rehearsal(OwnProcess):
         return _NoModel
 
     def settle(self) -> None:
-        """Do nothing: this process still changes."""
+        """Do nothing: this process still loads objects."""
 
 
 def rehearse() -> None:
-    """Live from Bootstrap to Finalize. Raises OSError if there are no descriptors for it.
+    """Run an instance from Bootstrap to Finalize. Raises OSError if descriptors are short.
 
-    What Python makes at the first uses of a function, a class or a type is made here once, and not
-    by each stub, which would have it in memory of its own.
+    Objects that Python makes at the first use of a function, a class or a type are made here once,
+    instead of by each stub in memory of its own.
     """
     ours, theirs = pair()
     supervisor, progress = Lifeline(ours), ProgressView(-1)
@@ -99,7 +99,7 @@ _RECEIVED = (wire.Welcome, wire.Execute)
 
 
 def run(descriptor: int) -> list[str] | None:
-    """Return its arguments in a new stub; in the fork server return None at its end."""
+    """Fork on request: return the arguments in a new stub; None in the fork server at its end."""
     lifeline = Lifeline.inherited(descriptor)
     problem = why_unfit()
     if problem:
@@ -111,7 +111,7 @@ def run(descriptor: int) -> list[str] | None:
 
 
 def why_unfit() -> str:
-    """Return why a copy of this process would differ from a fresh one; "" if it would not."""
+    """Return why a fork of this process would differ from a new process; "" if it would not."""
     library = os.path.dirname(os.__file__)
     for name in ("sitecustomize", "usercustomize"):
         file = getattr(sys.modules.get(name), "__file__", None)
@@ -123,7 +123,7 @@ def why_unfit() -> str:
 
 
 def _make_ahead() -> None:
-    """Make what each stub would make for itself before it could load its model."""
+    """Make the objects that each stub would make before it could load its model."""
     for kind in _RECEIVED:
         wire.SCHEMAS[kind.__name__].read  # noqa: B018 - compiled when it is first used
     with contextlib.suppress(OSError):  # too few descriptors; a stub has fewer still
@@ -152,7 +152,7 @@ class ForkServer:
         freeze()
 
     def run(self) -> list[str] | None:
-        """Serve requests; see the function."""
+        """Serve requests; see the function run()."""
         self._lifeline.send(wire.Synced(0))
         while not self._lifeline.ended:
             self._lifeline.wait()
@@ -194,9 +194,9 @@ class ForkServer:
         return self._become(call, descriptors)
 
     def _become(self, call: wire.Call, descriptors: list[int]) -> list[str]:
-        """Return the arguments of a stub, or of a template.
+        """Set up the new process; return the arguments of a stub, or of a template.
 
-        From here on nothing tells it from one that was spawned.
+        From here on it is like a process that was spawned.
         """
         os.setpgid(0, 0)
         for number, handler in process.ORDERLY.items():
@@ -229,19 +229,19 @@ class ForkServer:
 
 
 def freeze() -> None:
-    """Keep present objects out of collections in stubs, which would copy their pages."""
+    """Keep existing objects out of stubs' garbage collections, which would copy their pages."""
     gc.collect()
     gc.freeze()
 
 
 def _set_oom_score(score: int) -> None:
-    """Let the kernel choose a stub before the fork server when memory runs out."""
+    """Set the OOM score, so that the kernel kills a stub before the fork server."""
     with contextlib.suppress(OSError), open("/proc/self/oom_score_adj", "wb", 0) as file:
         file.write(b"%d" % score)
 
 
 def _fork_briefly() -> int:
-    """Fork for a child that only forks again and ends: in its interpreter nothing is mended."""
+    """Fork for a child that only forks again and ends: its interpreter is not repaired."""
     child = int(_FORK())
     if child < 0:
         number = ctypes.get_errno()
@@ -250,7 +250,7 @@ def _fork_briefly() -> int:
 
 
 def _fork_and_leave() -> None:
-    """Fork as Python does, which repairs its interpreter in the child; return there alone."""
+    """Fork as Python does, which repairs the child's interpreter; return only in the child."""
     try:
         child = os.fork()
     except OSError:
@@ -260,7 +260,7 @@ def _fork_and_leave() -> None:
 
 
 def fork_in_vain() -> None:
-    """Have libraries do what they do before a fork."""
+    """Fork once for nothing, so that libraries run their handlers before a fork."""
     child = os.fork()
     if not child:
         os._exit(0)
@@ -268,14 +268,14 @@ def fork_in_vain() -> None:
 
 
 def _reseed() -> None:
-    """Reseed numpy: otherwise all would draw the same numbers; `random` reseeds itself."""
+    """Reseed numpy, because all forks would draw the same numbers; `random` reseeds itself."""
     random = sys.modules.get("numpy.random")
     if random is not None:
         random.seed()
 
 
 def _correct_thread() -> None:
-    """Correct the thread's id: Python keeps the one from before the fork."""
+    """Correct the thread's native id: Python keeps the one from before the fork."""
     getattr(threading.main_thread(), "_set_native_id", lambda: None)()
 
 

@@ -1,7 +1,7 @@
 """The instance that this process runs, for functions of pb_utils without an object.
 
 `current` is set once, by the loop, before the model is imported. It is None where a test imports
-pb_utils without a server. Where several instances share a process, each has its threads.
+pb_utils without a server. If several instances share a process, each has its own threads.
 """
 
 from __future__ import annotations
@@ -72,8 +72,9 @@ class StubInstance:
     ) -> None:
         """Set up; `tell` sends the supervisor a message, from any thread.
 
-        Without memory all tensors travel in messages. The model may have made metrics before.
-        `other_threads` returns the numbers of the threads of other instances in this process.
+        Without memory all tensors travel in messages. `measures` may have metrics that the model
+        made before. `other_threads` returns the numbers of other instances' threads in this
+        process.
         """
         self.name = load.instance
         self.model = load.model
@@ -130,7 +131,7 @@ class StubInstance:
         self.tracing = StubTracing(bootstrap.directory, has_contexts=has_contexts)
 
     def configure(self, config: str) -> None:
-        """Take the final configuration."""
+        """Apply the final configuration."""
         document = json.loads(config)
         self.signature = Signature(document)
         self.outputs = self.signature.outputs
@@ -148,7 +149,7 @@ class StubInstance:
         self.takes_gpu = takes_gpu(document)
 
     def request_ids(self) -> list[str]:
-        """Return the ids that clients have given the requests that have no final outcome yet."""
+        """Return the clients' ids of requests without a final outcome."""
         return [one.request_id for one in [*self.pending.values()]]
 
     def become_fork(self, line: ForkClient, asker: BlsClient) -> None:
@@ -162,21 +163,21 @@ class StubInstance:
     def allow(
         self, asker: BlsClient | None = None, call: Callable[[str, str], Any] | None = None
     ) -> None:
-        """Let the model call other models, and control them, from here on; or no longer."""
+        """Let the model call and control other models from now on; or no longer."""
         self.asker, self.call = asker, call
 
     def failure(self, text: str) -> str:
-        """Return Triton's words for a batch that failed."""
+        """Return Triton's text for a batch that failed."""
         return f"Failed to process the request(s) for model '{self.name}', message: {text}"
 
     def report_failure(self, text: str, error: BaseException | None = None) -> str:
-        """Log the failure of a batch, with an exception or not; return Triton's words for it."""
+        """Log the failure of a batch, with or without an exception; return Triton's text for it."""
         words = self.failure(text)
         self.log("E", words, depth=2)
         return words
 
     def tell_unknown_input(self, name: str) -> None:
-        """Tell, once, that the model has asked for an input that it can never get."""
+        """Report once that the model has asked for an input that it can never get."""
         if self.signature is not None and name not in self.signature.inputs:
             names = ", ".join(self.signature.inputs) or "none"
             self._tell_mismatch(
@@ -184,9 +185,9 @@ class StubInstance:
             )
 
     def check_outputs(self, response: InferenceResponse) -> None:
-        """Tell, once, of an output of another type, or another name than a missing one.
+        """Report once an output of a wrong type, or one with a name in the place of a missing one.
 
-        The first response is compared with the declared shapes, too.
+        The first response is also compared with the declared shapes.
         """
         if self.declared_shapes:
             self._check_shapes(response)
@@ -204,7 +205,7 @@ class StubInstance:
                 )
 
     def _check_shapes(self, response: InferenceResponse) -> None:
-        """Tell of outputs in the first response whose shape is not the configuration's."""
+        """Report outputs in the first response whose shapes differ from the configuration."""
         declared_shapes, self.declared_shapes = self.declared_shapes, {}
         for tensor in response._output_tensors:
             declared, shape = declared_shapes.get(tensor._name), tensor._shape
@@ -224,7 +225,7 @@ class StubInstance:
             self.tell(wire.Mismatch(text))
 
     def log(self, level: str, text: str, depth: int = 1) -> None:
-        """Log a line, if it is wanted, with the place of the caller `depth` frames up."""
+        """Log a line, if its level is on, with the place of the caller `depth` frames up."""
         if not log_options.has(level):
             return
         frame = sys._getframe(depth)
@@ -253,12 +254,12 @@ log_options = logs.LogOptions()
 
 
 def here() -> StubInstance | None:
-    """Return the instance that this thread runs for; None without a server."""
+    """Return the instance that this thread belongs to; None without a server."""
     return _of_thread.instance or current
 
 
 def runs_in_parallel() -> bool:
-    """Return whether threads do: this Python is free-threaded, and no extension has ended that."""
+    """Return whether threads run in parallel: in a free-threaded Python without a global lock."""
     return not getattr(sys, "_is_gil_enabled", lambda: True)()
 
 
@@ -276,16 +277,15 @@ def become_forked() -> None:
 
 
 def receive() -> None:
-    """Read the supervisor's messages, whatever the instances are doing."""
+    """Read the supervisor's messages, even while the instances are busy."""
     for receive_own in list(receivers):
         receive_own()
 
 
 def end_forked() -> None:
-    """End the process of a fork that comes back from the model's code.
+    """End the process of a fork that returns from the model's code.
 
-    Otherwise there would be two stubs on one connection. An error is shown where the model would
-    show it.
+    Otherwise there would be two stubs on one connection. An error is printed like the model's own.
     """
     error = sys.exc_info()[1]
     if error is not None and not isinstance(error, SystemExit):
@@ -306,7 +306,7 @@ def check_is_no_program() -> None:
 
 
 def refusal(doing: str, text: str) -> TritonModelException:
-    """Return Triton's words for what the server does not do for a model."""
+    """Return Triton's error for a call that the server refuses a model."""
     of = here()
     name = "" if of is None else of.name
     return TritonModelException(
@@ -315,7 +315,7 @@ def refusal(doing: str, text: str) -> TritonModelException:
 
 
 def _declared_shapes(document: dict[str, Any]) -> dict[str, list[int]]:
-    """Return the shapes of outputs that the model makes itself, with the dimension of batches."""
+    """Return the declared shapes of a model's own outputs, with the batch dimension."""
     batch = [-1] if int(document.get("max_batch_size", 0)) else []
     if document.get("backend") not in (None, "", "python"):
         return {}  # a framework may do as it does in Triton: forests declare [1] and send none

@@ -1,8 +1,8 @@
 """A stub's life: started, load, complete, initialize, hello, then batch after batch until Finalize.
 
 One thread does all of it: waits for the broker and the supervisor, executes, sends the results.
-There is no I/O thread and no heartbeat. Knows the order of things, and leaves the model to
-model.py, what to do next to core.py, and waiting to watch.py.
+There is no I/O thread and no heartbeat. Knows the order of steps, and leaves the model to model.py,
+decisions to core.py, and waiting to watch.py.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ class _Finished(Exception):
 
 
 class _Failed(Exception):
-    """Raised when the model could not be loaded and the supervisor has been told."""
+    """Raised when the model could not be loaded, after a report to the supervisor."""
 
 
 def _end_loop(_: wire.Finalize) -> NoReturn:
@@ -66,7 +66,7 @@ class Stub:
     def __init__(
         self, lifeline: Lifeline, progress: ProgressView, listener: int, process: OwnProcess
     ) -> None:
-        """Set up, in the loop's thread; the listener is for subscribers of a decoupled model."""
+        """Set up, in the loop's thread; `listener` is for subscribers of a decoupled model."""
         self._lifeline = lifeline
         self._process = process
         self._progress = progress
@@ -125,22 +125,22 @@ class Stub:
             return 0
 
     def _finalize(self) -> None:
-        """Let the loop end as if the supervisor had asked for it; from any thread."""
+        """End the loop as if the supervisor had asked for it; any thread may call this."""
         self._inbox.append(wire.Finalize())
 
     def abandon(self) -> None:
-        """After a fork, close the child's copies of the connections."""
+        """Close the copies of the connections in a fork."""
         self._lifeline.abandon()
         if self._core is not None:
             self._core.link.line.abandon()
             self._core.asker.abandon()
 
     def receive(self) -> None:
-        """Read the supervisor's messages; from any thread."""
+        """Read the supervisor's messages; any thread may call this."""
         self._supervisor.receive()
 
     def close(self) -> None:
-        """Let go of what the end of a process would; what the model has kept stays readable."""
+        """Release everything that a process's end would; memory that the model keeps stays."""
         for close in reversed(self._on_end):
             close()
         if self._listener >= 0:
@@ -164,7 +164,7 @@ class Stub:
             take(message)
 
     def _change_broker(self, message: wire.NewEpoch) -> None:
-        """Note the broker to connect to; the core follows it once there is one."""
+        """Record the next broker; the core follows to it as soon as it can."""
         self._bootstrap = self._bootstrap._replace(epoch=message.epoch)
 
     def _await_room(self, model: str) -> None:
@@ -174,7 +174,7 @@ class Stub:
             raise NoRoomToWakeError(error.text) from None
 
     def _rest(self, call: wire.Call) -> wire.CallResult:
-        """Have the model sleep, unless it has requests, or wake up."""
+        """Let the model sleep, unless it has requests, or wake up."""
         core = self._core
         assert core is not None  # a model that serves is asked for that
         try:
@@ -188,7 +188,7 @@ class Stub:
         return wire.CallResult(call.id, 0, "", "")
 
     def _listen(self, _: wire.StreamListener) -> None:
-        """Take subscribers of a decoupled model at another listener from now on."""
+        """Accept subscribers of a decoupled model at another listener from now on."""
         listener = self._supervisor.take_descriptor(wire.StreamListener)
         if listener < 0:
             return  # a later one has come, too
@@ -201,7 +201,7 @@ class Stub:
     # ------------------------------------------------------ beginning and end
 
     def _load(self, load: wire.LoadModel) -> StubCore:
-        """Import, complete and initialize the model, or report why not."""
+        """Import, complete and initialize the model, or report why that failed."""
         bootstrap, settings, supervisor, process = (
             self._bootstrap,
             self._settings,
@@ -324,9 +324,9 @@ class Stub:
             self._wait(core)
 
     def _await_next_broker(self, core: StubCore) -> None:
-        """Wait for the supervisor's word of the next broker, which has fenced us off.
+        """Wait for the supervisor's message about the next broker, which has fenced this stub off.
 
-        A fence of a living broker is none: the model has written into the page.
+        While the broker lives there can be no fence: then the model has written into the page.
         """
         if not self._progress.has_ended and core.link.line.is_peer_alive():
             self._progress.restore()
@@ -336,7 +336,7 @@ class Stub:
         self._take_messages(core)
 
     def _wait(self, core: StubCore) -> None:
-        """Wait until there is a batch or something else to look at."""
+        """Wait until there is a batch or other work."""
         link, watch, model = core.link, self._watch, core.model
         idle_s = core.due(time.monotonic)
         if self._lifeline.is_backed_up or core.asker.orphans or watch.is_wide:
@@ -362,11 +362,11 @@ class Stub:
     # ---------------------------------------------------------------- rounds
 
     def may_poll(self) -> bool:
-        """Return whether the code that runs in this thread leaves room for a round."""
+        """Return whether a round may be run amid the code of this thread."""
         return self._core is not None and self._core.may_poll()
 
     def run_round(self) -> None:
-        """Do everything but executing, while code of the model runs."""
+        """Do all the work of the loop except executing, while code of the model runs."""
         core = self._core
         if core is None:
             return  # a thread that the model has begun in initialize() comes early
@@ -378,7 +378,7 @@ class Stub:
         self._take_messages(core, is_amid=True)
 
     def _take_from(self, core: StubCore, descriptor: int) -> None:
-        """Take messages at a descriptor that is not the one for batches."""
+        """Take messages at a descriptor other than the one for batches."""
         watch, lifeline = self._watch, self._lifeline
         if descriptor == watch.bell_descriptor:
             watch.awake()
@@ -391,6 +391,6 @@ class Stub:
                 watch.forget_lifeline()
 
     def _take_messages(self, core: StubCore, *, is_amid: bool = False) -> None:
-        """Take the supervisor's messages; amid the model's code, those that cannot wait."""
+        """Take the supervisor's messages; amid the model's code, only urgent ones."""
         for message in core.take(self._inbox, is_amid=is_amid):
             self._handle_message(message)

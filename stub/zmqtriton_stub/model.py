@@ -1,7 +1,7 @@
 """The model's own code: imports model.py and calls its methods with Triton's arguments and rules.
 
-Whatever the model raises passes through, for others to describe. The model's event loop is here: it
-runs while a coroutine is awaited, and while the stub waits. Knows nothing of the broker.
+Exceptions of the model pass through; callers describe them. The model's event loop is here: it runs
+while a coroutine is awaited, and while the stub waits. Knows nothing of the broker.
 """
 
 from __future__ import annotations
@@ -38,8 +38,8 @@ if TYPE_CHECKING:
 class PackageFinder(NamedTuple):
     """Finds a single package, whose submodules Python then finds by itself.
 
-    The model's interpreter may have none of it, or another edition. Nothing that lies beside the
-    package comes onto the path, which may be all that the server has installed.
+    The model's interpreter may lack the package, or have another version. Only this package is made
+    importable, not its neighbours: they may be all packages of the server.
     """
 
     name: str
@@ -56,9 +56,10 @@ class PackageFinder(NamedTuple):
 
 
 def provide(package: str, directory: str) -> None:
-    """Make a backend's package importable that lies in this directory, with those around it.
+    """Make a backend's package in this directory importable, with the packages around it.
 
-    What this process has imported under that name stays: it is one that has the server itself.
+    A package that is already imported under this name stays: then the process has the server
+    itself.
     """
     name, *inner = package.split(".")
     home = os.path.abspath(directory)
@@ -73,7 +74,7 @@ def provide(package: str, directory: str) -> None:
 
 
 class NoRoomToWakeError(TritonModelException):
-    """Raised when the memory of a model that sleeps does not fit beside that of others."""
+    """Raised when a sleeping model cannot wake up, because memory for it is short."""
 
 
 #: One for each request; None if a response sender is to answer, or has.
@@ -92,7 +93,7 @@ class PythonModel:
         watch: Watch | None = None,
         await_room: Callable[[], object] | None = None,
     ) -> None:
-        """Set up; `await_room` returns when there is room for memory that it gives back in sleep.
+        """Set up; `await_room` waits for room for the memory that a model gives back in sleep.
 
         Raises NoRoomToWakeError.
         """
@@ -161,7 +162,7 @@ class PythonModel:
             self._execute = divide_large(self._execute, instance)
 
     def rest(self, sleeps: bool) -> None:
-        """Have the model give its memory back, or take it again; a request wakes it up, too."""
+        """Let the model free its memory, or take it again; a request also wakes it up."""
         for name in ("wake_up", "sleep"):
             if not hasattr(self._instance, name):
                 raise TritonModelException(f"its TritonPythonModel needs a method {name}()")
@@ -176,7 +177,7 @@ class PythonModel:
             self._is_asleep = sleeps
 
     def execute(self, requests: list[InferenceRequest]) -> Responses | Task[Any] | None:
-        """Return the responses; or a task in the background, whose result is for `check`."""
+        """Return the responses; or a background task, whose result goes to `check`."""
         if self._is_asleep:
             self.rest(False)
         if self._execute is None:
@@ -209,7 +210,7 @@ class PythonModel:
         return f"Python model {self._load.path} does not implement `execute` method.{hint}"
 
     def check(self, returned: Any, count: int) -> Responses | None:
-        """Return the checked result of execute() or its task. Raises."""
+        """Return the checked result of execute() or of its task. Raises if it is wrong."""
         if returned is None:
             return None
         if self._is_decoupled:
@@ -266,7 +267,7 @@ class PythonModel:
     def has_background(self) -> bool:
         """Return whether `run_background` may have work; there must be an event loop.
 
-        An execute() that has returned may have left some.
+        An execute() that has returned may have left tasks.
         """
         import asyncio
 
@@ -275,7 +276,7 @@ class PythonModel:
         return self._is_decoupled or bool(self._tasks or asyncio.all_tasks(self.event_loop))
 
     def run_background(self, max_s: float | None) -> None:
-        """Run the event loop until there is something for a round, or for this long."""
+        """Run the event loop until there is work for a round, or for this long."""
         loop = self._loop()
         timer = None if max_s is None else loop.call_later(max_s, loop.stop)
         self.watch.give_back()
@@ -294,12 +295,12 @@ class PythonModel:
             self._instance.finalize()
 
     def forget(self) -> None:
-        """Let go of the model's instance, which ends now unless its own code refers to it."""
+        """Drop the model's instance, which ends now unless its own code refers to it."""
         self.model_class = self._instance = self._execute = self.is_ready = None
 
 
 def import_class(load: wire.LoadModel) -> Any:
-    """Return the class of model.py. Raises whatever its code does."""
+    """Return the class of model.py. Raises the exceptions of its code."""
     directory, file = os.path.split(load.path)
     if not os.path.isfile(load.path):
         raise TritonModelException(f"Python model file not found in '{load.path}'")
@@ -319,7 +320,7 @@ def import_class(load: wire.LoadModel) -> Any:
 
 
 def _class_of(module: ModuleType) -> Any:
-    """Return the class of a model; a module that has functions instead may lack their mark."""
+    """Return the class of a model; a module with functions instead may lack their decorator."""
     if not hasattr(module, "TritonPythonModel"):
         names = [
             name
@@ -334,7 +335,7 @@ def _class_of(module: ModuleType) -> Any:
 
 
 def _import_package(name: str, directory: str) -> None:
-    """Import the directory of a version, without a look at all of the path for it."""
+    """Import the directory of a version as a package, without a search of the whole path."""
     spec = None if name in sys.modules else PathFinder.find_spec(name, [directory])
     if spec is not None:
         sys.modules[name] = package = importlib.util.module_from_spec(spec)
@@ -343,7 +344,7 @@ def _import_package(name: str, directory: str) -> None:
 
 
 def _import_file(name: str, path: str) -> Any:
-    """Import the file at this path, whatever installed module has its name."""
+    """Import the file at this path, even if an installed module has its name."""
     module, load = _new_module(name, path)
     sys.modules.setdefault(name, module)
     load(module)
@@ -351,7 +352,7 @@ def _import_file(name: str, path: str) -> Any:
 
 
 def provide_api() -> None:
-    """Provide our modules under Triton's names, before those of the model's environment."""
+    """Provide pb_utils under Triton's names, before modules of the model's environment."""
     for name in ("c_python_backend_utils", "triton_python_backend_utils"):
         path = os.path.join(MODEL_PATH, name, "__init__.py")
         if getattr(sys.modules.get(name), "__file__", None) != path:
@@ -361,7 +362,7 @@ def provide_api() -> None:
 
 
 def _new_module(name: str, path: str) -> tuple[Any, Callable[[Any], None]]:
-    """Return a module that is empty yet, and the function that runs the file in it."""
+    """Return an empty module, and the function that runs the file in it."""
     spec = importlib.util.spec_from_file_location(name, path)
     if spec is None or spec.loader is None:
         raise ImportError(f"no module in {path}")

@@ -1,10 +1,10 @@
-"""Compiles a model's own files from their present content, not from `__pycache__` beside them.
+"""Compiles a model's own files from their present content, not from `__pycache__` next to them.
 
-Python takes cached bytecode for that of a file if its size and the whole second of its last change
-agree: a file that is saved twice within a second, or comes by a link that is turned to another
-directory, would run as it was. Here bytecode is kept by a hash of the source, in a directory of the
-generation, so that its instances compile each file once; nothing is written beside the model.
-Packages that are installed keep Python's own cache. Must import nothing of the model.
+Python uses cached bytecode if the size of a file and the whole second of its last change agree: a
+file that is saved twice within a second, or that is reached through a redirected link, would run in
+its old version. Here bytecode is cached by a hash of the source, in a directory of the generation,
+so that its instances compile each file once; nothing is written next to the model. Installed
+packages keep Python's own cache. Must import nothing of the model.
 """
 
 from __future__ import annotations
@@ -28,16 +28,16 @@ _standard_get_code = SourceFileLoader.get_code
 
 
 def begin(directories: Iterable[str], kept_in: str) -> None:
-    """Compile files below these directories anew in this process, and in those that it spawns.
+    """Compile files below these directories here, in this process and in those that it spawns.
 
-    `kept_in` is where bytecode is kept; it need not exist, and "" is for nowhere.
+    `kept_in` is the directory of cached bytecode; it need not exist, and "" means no cache.
     """
     os.environ[_VARIABLE] = json.dumps([*directories, kept_in])
     follow()
 
 
 def follow() -> None:
-    """Compile files as the process does that has started this one, if a variable says how."""
+    """Compile files as this process's parent does, if a variable says how."""
     if _VARIABLE not in os.environ:
         return
     *directories, kept_in = json.loads(os.environ[_VARIABLE])
@@ -63,13 +63,13 @@ class ModelCode:
         self._kept_in = kept_in if kept_in and _is_private(kept_in) else ""
 
     def has(self, path: str) -> bool:
-        """Return whether a file is the model's own, not one of a Python that lies with it."""
+        """Return whether a file is the model's own, not one of a Python installed inside it."""
         path = os.path.abspath(path)
         is_below = path.startswith(self._roots) and not path.startswith(self._library)
         return is_below and _INSTALLED.search(path) is None
 
     def compile(self, loader: SourceFileLoader, path: str) -> Any:
-        """Return the code of what the file has now. Raises OSError and what compile() does."""
+        """Return the code of the file's present content. Raises OSError and errors of compile()."""
         source = loader.get_data(path)
         if not self._kept_in or type(loader) is not SourceFileLoader:
             return loader.source_to_code(source, path)  # a loader may change what it compiles
@@ -85,7 +85,7 @@ class ModelCode:
 
 
 def _is_private(directory: str) -> bool:
-    """Make the directory; False if it cannot be, or another user could put code there."""
+    """Make a private directory; False if that fails, or if another user could put code there."""
     try:
         os.makedirs(directory, mode=0o700, exist_ok=True)
         status = os.lstat(directory)
@@ -102,7 +102,7 @@ def _name(path: str, source: bytes) -> str:
 
 
 def _keep(path: str, data: bytes) -> None:
-    """Write the file as a whole, or not at all: it is of use to the next instance only."""
+    """Write the file as a whole, or not at all; only the next instance needs it."""
     draft = f"{path}.{threading.get_native_id()}"  # several may load a file by its path
     try:
         with open(draft, "wb") as file:

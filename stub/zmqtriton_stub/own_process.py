@@ -1,10 +1,10 @@
 """The process around an instance, as far as the loop must know it: here, one of the instance's own.
 
-An instance may also live in a process of the user's, on a thread among others: that one's
-surroundings leave alone what is the user's, and end the thread where this ends the process.
+An instance may also run on a thread of a user's process: then subclasses do not change the user's
+process, and end the thread instead of the process.
 
-Before its model is imported the process checks files against their checksums, which may take long,
-takes its priority, and hides other instances' GPUs: CUDA reads its variable when it begins.
+Before the model is imported the process checks files against their checksums, which may take long,
+sets its priority, and hides other instances' GPUs: CUDA reads its variable when it begins.
 """
 
 from __future__ import annotations
@@ -36,7 +36,8 @@ _VARIABLE = "CUDA_VISIBLE_DEVICES"
 def see_own_gpu(load: wire.LoadModel) -> wire.LoadModel:
     """Hide other GPUs if the model asks for it; return its load with CUDA's number of the GPU.
 
-    An instance on the CPU sees none, and one of KIND_MODEL, which chooses by itself, all.
+    An instance on the CPU sees no GPU, and an instance of KIND_MODEL, which chooses by itself, sees
+    all.
     """
     is_asked = config_parameter(json.loads(load.config), _VARIABLE) == "instance"
     if not is_asked or load.kind == "MODEL":
@@ -109,11 +110,11 @@ class OwnProcess:
         Forks(instance, bootstrap, memory).begin()
 
     def see_own_gpu(self, load: wire.LoadModel) -> wire.LoadModel:
-        """Hide other instances' GPUs, if the model asks for it and shares the process with none."""
+        """Hide other instances' GPUs if the model asks for it, unless they share the process."""
         return see_own_gpu(load) if self.has_own_memory else load
 
     def model_class(self, load: wire.LoadModel, instance: StubInstance) -> Any:
-        """Return the model's class. Raises whatever its code does."""
+        """Return the model's class. Raises the exceptions of its code."""
         config = json.loads(load.config)
         check_files(config, load.directory)
         take_priority(config, instance.log)
@@ -121,16 +122,16 @@ class OwnProcess:
         return import_class(load)
 
     def settle(self) -> None:
-        """Keep present objects out of garbage collection: the model is ready, and most stay."""
+        """Keep existing objects out of garbage collection: the model is ready, and most stay."""
         gc.collect()
         gc.freeze()
 
     def collect(self) -> None:
-        """Find senders that are garbage, but in a circle, and would keep their clients waiting."""
+        """Collect senders in reference cycles, whose clients would wait for ever."""
         gc.collect()
 
     def lose_supervisor(self, finalize: Callable[[], None]) -> None:
-        """End, as the supervisor is gone; `finalize` would end the loop alone. From any thread."""
+        """End: the supervisor is gone, and `finalize` would only end the loop. From any thread."""
         os._exit(1)
 
     def give_up(self, reason: str) -> NoReturn:

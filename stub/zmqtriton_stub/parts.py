@@ -22,7 +22,7 @@ from zmqtriton_stub.instance import StubInstance
 
 
 def divide_large(execute: Callable[..., Any], instance: StubInstance) -> Callable[..., Any]:
-    """Return the execute() of a model, which gets no request that is too large for it."""
+    """Return a model's execute() that divides requests which are too large."""
     signature = instance.signature
     if signature is None or not signature.splits_batches:
         return execute
@@ -94,7 +94,7 @@ class _Joining:
             yield _part_of(self._request, begin, end)
 
     def take(self, returned: Any) -> None:
-        """Take what execute() has returned for a part. Raises unless it is one response."""
+        """Take the result of execute() for a part. Raises unless it is exactly one response."""
         if not isinstance(returned, list) or len(returned) != 1:
             raise TritonModelException(
                 "Expected a list with one InferenceResponse for a part of a request above "
@@ -147,7 +147,7 @@ class _Joining:
 
 
 def _part_of(request: InferenceRequest, begin: int, end: int) -> InferenceRequest:
-    """Return a request that is like the whole one, with these rows of its inputs."""
+    """Return a copy of the request with only these rows of its inputs."""
     part = copy.copy(request)
     part._inputs = [_rows_of(tensor, begin, end) for tensor in request._inputs]
     part._sender = _NoSender()
@@ -166,6 +166,6 @@ def _rows_of(tensor: Tensor, begin: int, end: int) -> Tensor:
 
 
 def _of_bits(name: str, datatype: int, bits: Any) -> Tensor:
-    """Return a tensor of a type that numpy lacks."""
+    """Return a tensor of a datatype that numpy lacks, from its bits."""
     data = memoryview(bits.reshape(-1).view(np.uint8))
     return received(wire.Tensor(name, datatype, list(bits.shape), data))

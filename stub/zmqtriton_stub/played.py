@@ -1,7 +1,7 @@
-"""A stub in the process of its caller, who is its supervisor and its broker, message by message.
+"""A stub in its caller's process; the caller acts as its supervisor and its broker.
 
-The model is imported, and the core is the one of a server's stub. In place of sockets each message
-that it sends is a call of a function, which returns the next messages.
+The model is imported, and the core is the one of a server's stub. Instead of using sockets, each
+message that it sends calls a function, which returns the next messages.
 """
 
 from __future__ import annotations
@@ -37,9 +37,9 @@ class PlayedStub:
         answer_work: Answer,
         answer_call: Answer,
     ) -> None:
-        """Set up; `tell` gets what the supervisor would, and `answer_work` what the broker would.
+        """Set up; `tell` gets messages for the supervisor, and `answer_work` those for the broker.
 
-        But for calls of other models, which `answer_call` gets.
+        `answer_call` gets calls of other models.
         """
         self._load = load
         self.instance = _PlayedInstance(load, tell)
@@ -55,7 +55,7 @@ class PlayedStub:
 
     @contextmanager
     def current(self) -> Iterator[None]:
-        """Have functions of `pb_utils` mean this model; others may be loaded beside it."""
+        """Let functions of `pb_utils` use this instance; several models may be loaded."""
         outer, this_process.current = this_process.current, self.instance
         try:
             yield
@@ -63,10 +63,10 @@ class PlayedStub:
             this_process.current = outer
 
     def begin(self, completed: Callable[[str], str]) -> str:
-        """Import, complete and initialize the model. Raises whatever its code does.
+        """Import, complete and initialize the model. Raises the exceptions of its code.
 
-        To be called within current(). `completed` returns the final configuration for the one that
-        `auto_complete_config` has returned; this returns it, too.
+        Call this within current(). `completed` gets the configuration from `auto_complete_config`,
+        and returns the final one, which this also returns.
         """
         self._model = model = PythonModel(self._load, import_class(self._load), self._watch)
         config = completed(model.complete())
@@ -87,7 +87,7 @@ class PlayedStub:
         return config
 
     def take(self, message: Any, *bodies: bytes) -> None:
-        """Take a message of the broker, and execute what it brings."""
+        """Take a message of the broker, and execute a batch in it."""
         self._work.say(message, *bodies)
         with self.current():
             link = self._core.link
@@ -97,7 +97,7 @@ class PlayedStub:
                 self._core.advance()
 
     def run_background(self, max_s: float) -> bool:
-        """Run coroutines of the model for so long; return False if it has no such work."""
+        """Run coroutines of the model for `max_s` seconds; False if it has no work for them."""
         model = self._model
         if model.event_loop is None or not model.has_background():
             return False
@@ -115,7 +115,7 @@ class PlayedStub:
 
 
 class _PlayedInstance(StubInstance):
-    """An instance that keeps the names of all outputs, and exceptions as such."""
+    """An instance that keeps the names of all outputs, and raised exceptions."""
 
     #: The exception of the model's last execution that has failed.
     raised: BaseException | None = None

@@ -1,7 +1,7 @@
-"""Prints what an interpreter is, and which modules it lacks that stubs need, as JSON.
+"""Prints facts about an interpreter, and the modules that stubs need and it lacks, as JSON.
 
 Run by path, by any Python that a model names, with the variables that its instances will have; so
-it must at least start on those that are too old for anything else here. Imports nothing of ours.
+it must start even on Pythons that are too old for everything else here. Imports nothing of ours.
 """
 
 import errno
@@ -39,7 +39,7 @@ def _package_directories(sysconfig):
 
 def _is_closed(path):
     # type: (str) -> bool
-    """Return True if this user may not look into a directory; Python says nothing of that."""
+    """Return True if this user may not list a directory, which Python ignores silently."""
     try:
         os.listdir(path)
     except OSError as error:

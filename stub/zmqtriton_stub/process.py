@@ -1,7 +1,7 @@
-"""The process around the loop: its name, its signals, its output, and how it dies.
+"""The process around the loop: its name, its signals, its output, and its death.
 
-Each line that a model prints while requests are served begins with their ids. Lines that do not
-pass sys.stdout or sys.stderr, those of C libraries for one, stay as they are.
+Each line that a model prints while it serves requests begins with their ids. Lines that do not pass
+sys.stdout or sys.stderr, such as lines of C libraries, are unchanged.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ _LATER_LINE = re.compile(r"(?<=[\r\n])(?=[^\r\n])")
 def run(
     lifeline: int, page: int, listener: int, name: str, process: Optional[OwnProcess] = None
 ) -> int:
-    """Run the loop; return the exit status if the process may end in order, else end it."""
+    """Run the loop; return the exit status if the process may end normally, else end it."""
     prepare(name)
     take_signals_elsewhere()
     if process is None:
@@ -52,7 +52,7 @@ def run(
 
 
 def make_stub(lifeline: int, page: int, listener: int, process: OwnProcess) -> Stub:
-    """Return an instance for this process, which shares nothing with forks."""
+    """Return an instance for this process that shares no connections with forks."""
     progress = ProgressView(page)
     os.close(page)
     os.set_inheritable(listener, False)
@@ -63,7 +63,7 @@ def make_stub(lifeline: int, page: int, listener: int, process: OwnProcess) -> S
 
 
 def live(make: Callable[[], Stub]) -> int:
-    """Run an instance and return its exit status; what it does not survive ends this process."""
+    """Run an instance and return its exit status; an exception ends the process at once."""
     try:
         return make().run()
     except SystemExit as error:
@@ -92,7 +92,7 @@ def prepare(name: str) -> None:
 
 
 def watch_for_crashes() -> None:
-    """Write the stack to stderr at a crash, and at SIGURG, in this process and its forks."""
+    """Write the stack to stderr at a crash or at SIGURG, in this process and its forks."""
     faulthandler.enable()
     # For one that is asked where it is: works without Python's help, so also where it hangs. The
     # stacks of threads that run meanwhile cannot be read.
@@ -100,7 +100,7 @@ def watch_for_crashes() -> None:
 
 
 def stop_at_breakpoint(*args: Any, **kwargs: Any) -> Any:
-    """Have an add-on take over at a `breakpoint()`; without one it is Python's, as in programs."""
+    """Let an add-on handle a `breakpoint()`; without one, Python handles it."""
     subject, frame = instance.here(), sys._getframe(1)
     about = {"place": f"{frame.f_code.co_filename}:{frame.f_lineno}"}
     try:
@@ -113,10 +113,10 @@ def stop_at_breakpoint(*args: Any, **kwargs: Any) -> Any:
 
 
 def take_signals_elsewhere() -> None:
-    """Start the thread that takes signals, whose arrival would end a C call of a model's thread.
+    """Start the thread for signals, which would interrupt a C call of a model's thread.
 
-    At SIGURG the process writes its stacks, and at the other one the thread reads the supervisor's
-    messages. The supervisor finds it by its name, and signals the process where there is none.
+    At SIGURG the process writes its stacks; at the other signal the thread reads the supervisor's
+    messages. The supervisor finds the thread by its name, and without it signals the process.
     """
     if instance.runs_in_parallel():
         return  # the stacks of other threads cannot be read
@@ -130,7 +130,7 @@ def take_signals_elsewhere() -> None:
 
 
 def await_signals(has_begun: LockType) -> None:
-    """Await signals until this process ends; that of stacks has a handler in C, faulthandler's."""
+    """Wait for signals until this process ends; faulthandler has a C handler for stacks."""
     prctl.set_name(prctl.SIGNAL_THREAD)
     signal.pthread_sigmask(signal.SIG_BLOCK, {prctl.READ_SIGNAL})
     has_begun.release()
@@ -153,7 +153,7 @@ def _unblock_signals() -> None:
 
 
 def _restore_signals() -> None:
-    """Restore the signals: children that a model forks end as they would without us."""
+    """Restore the signals, so that children which a model forks end as without the server."""
     for number, handler in ORDERLY.items():
         if signal.getsignal(number) is _ignore:
             signal.signal(number, handler)
@@ -161,7 +161,7 @@ def _restore_signals() -> None:
 
 
 def _die(code: Any) -> None:
-    """End at once: a thread of the model must not keep a process alive that no longer serves."""
+    """End at once: a thread of the model must not keep a process that no longer serves."""
     if code is not None and not isinstance(code, int):
         sys.stderr.write(f"{code}\n")
         code = 1
@@ -172,7 +172,7 @@ def _die(code: Any) -> None:
 
 
 def attribute() -> None:
-    """Have the lines that Python code prints in this process say which requests they are about."""
+    """Let the lines that Python code prints in this process begin with their requests' ids."""
     sys.stdout, sys.stderr = _attributed(sys.stdout), _attributed(sys.stderr)
 
 
@@ -182,7 +182,7 @@ def _attributed(stream: Any) -> Any:
 
 
 class AttributedOutput(io.TextIOWrapper):
-    """A second way to where a stream leads; the stream itself may still be used."""
+    """A second stream to a stream's file; the first may still be used."""
 
     def __init__(self, stream: io.TextIOWrapper) -> None:
         stream.reconfigure(line_buffering=True)
@@ -199,12 +199,12 @@ class AttributedOutput(io.TextIOWrapper):
 
     @property
     def name(self) -> str:
-        """The name of the stream, "<stdout>" for one."""
+        """The name of the stream, such as "<stdout>"."""
         return self._stream.name
 
     @property
     def mode(self) -> str:
-        """The mode of the stream, for libraries that look."""
+        """The mode of the stream, for libraries that ask for it."""
         return self._stream.mode
 
     def write(self, text: str) -> int:

@@ -1,8 +1,8 @@
 """Asks the model's is_ready(), if it has one, while the main thread may be in execute().
 
-A thread of its own answers what comes over a lifeline of its own, one question at a time; the
-supervisor decides how long it waits. It has the model's method and the log, and must not touch
-anything else of the stub.
+A thread of its own answers questions on a lifeline of its own, one at a time; the supervisor
+decides how long it waits. The thread may use the model's method and the log, but nothing else of
+the stub.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ class ModelReadiness:
         self._thread.start()
 
     def close(self) -> None:
-        """Begin no further call; a running one may go on until the process ends."""
+        """Begin no further call; a running one may last until the process ends."""
         self._is_over = True
 
     def _run(self) -> None:

@@ -27,7 +27,7 @@ def begun(instance: StubInstance, requests: Sequence[InferenceRequest]) -> Seque
 
 
 def answered(instance: StubInstance, outputs: Sequence[wire.Tensor]) -> None:
-    """Log the outputs of a response that is on its way."""
+    """Log the outputs of a response that is sent."""
     for name, number, dims, _ in outputs:
         datatype = BY_NUMBER[number].name
         shape = "[" + ",".join(map(str, dims)) + "]"
@@ -35,7 +35,7 @@ def answered(instance: StubInstance, outputs: Sequence[wire.Tensor]) -> None:
 
 
 def released(instance: StubInstance, ids: Sequence[str]) -> None:
-    """Log the release of requests, by their ids: the instance is free."""
+    """Log the release of requests, by their ids, when the instance is free."""
     for own_id in ids:
         _say(instance, f"{_whose(own_id)}EXECUTING to RELEASED")
     text = f"model instance name {instance.name} released {len(ids)} requests"

@@ -1,7 +1,7 @@
 """The stub's end of its lifeline: messages to the supervisor, and its answers.
 
-Any thread may ask. One thread reads for all that wait; messages that no thread waits for are put
-into an inbox for the main loop.
+Any thread may call. One thread reads for all that wait; messages that no thread waits for go into
+an inbox for the main loop.
 """
 
 from __future__ import annotations
@@ -56,9 +56,9 @@ class SupervisorClient:
         on_end: Callable[[], None],
         subject: Callable[[], tasks.Subject | None],
     ) -> None:
-        """Set up; the thread that reads the lifeline calls `on_end` when it has ended.
+        """Set up; the reading thread calls `on_end` when the lifeline has ended.
 
-        `subject` returns the instance of tasks, which begin whatever the main loop is doing.
+        `subject` returns the instance for tasks, which begin even while the main loop is busy.
         """
         #: Messages for the main loop.
         self.inbox: deque[Any] = deque()
@@ -81,7 +81,7 @@ class SupervisorClient:
         self._call_numbers = itertools.count(1)
 
     def call(self, verb: str, arguments: str) -> Any:
-        """The result of a control call, however long it takes. Raises the supervisor's error."""
+        """Return the result of a control call, without a timeout. Raises the supervisor's error."""
         number = next(self._call_numbers)
         waiter = _Waiter((0, 0, number))
         self._waiters.add(waiter)
@@ -95,7 +95,7 @@ class SupervisorClient:
         return json.loads(answer.result)
 
     def ask(self, question: Any, key: Key) -> Answer | None:
-        """The answer to a question about a segment; None if it takes too long."""
+        """Return the answer to a question about a segment; None if it takes too long."""
         waiter = _Waiter(key)
         self._waiters.add(waiter)
         self.send(question)
@@ -111,7 +111,7 @@ class SupervisorClient:
             self._waiters.discard(waiter)
 
     def deliver(self, message: Any, within_s: float = math.inf) -> None:
-        """Send a message whatever the main loop is doing, which sends the rest of others."""
+        """Send a message even while the main loop, which sends the rest of others, is busy."""
         self.send(message)
         deadline_s = time.monotonic() + within_s
         while self._lifeline.is_backed_up and time.monotonic() < deadline_s:
@@ -119,11 +119,11 @@ class SupervisorClient:
             self._lifeline.flush()
 
     def take_descriptor(self, kind: type[Any]) -> int:
-        """Return the last descriptor that has come with such a message, once; else -1."""
+        """Return, once, the last descriptor that came with such a message; else -1."""
         return self._descriptors.pop(kind, -1)
 
     def settle(self, key: Key, answer: Answer) -> bool:
-        """Hand an answer to all threads that wait for it; False if none does."""
+        """Pass an answer to all threads that wait for it; False if none does."""
         waiters = [waiter for waiter in list(self._waiters) if waiter.key == key]
         self._waiters.difference_update(waiters)
         for waiter in waiters:
@@ -131,7 +131,7 @@ class SupervisorClient:
         return bool(waiters)
 
     def receive(self) -> None:
-        """Reads arrived messages, unless another thread is doing so."""
+        """Read arrived messages, unless another thread is reading."""
         if self._reading.acquire(False):
             try:
                 self._receive()
@@ -139,14 +139,14 @@ class SupervisorClient:
                 self._reading.release()
 
     def await_message(self) -> None:
-        """Wait until the inbox has a message, which any thread may have put there."""
+        """Wait until the inbox has a message, which any thread may have received."""
         with self._reading:
             while not self.inbox:
                 self._lifeline.wait()
                 self._receive()
 
     def _read_for(self, waiter: _Waiter, within_s: float) -> None:
-        """Reads once, or waits for the thread that reads."""
+        """Read once, or wait for the thread that reads."""
         if self._reading.acquire(timeout=within_s):
             try:
                 if waiter.answer is None and self._lifeline.wait(within_s):
@@ -167,7 +167,7 @@ class SupervisorClient:
             self._watch.wake()
 
     def subscribe(self, kind: type[Any], take: Callable[[Any, int], object]) -> None:
-        """Have the thread that reads call `take` with each message of this kind."""
+        """Let the reading thread call `take` with each message of this kind."""
         self._takers[kind] = take
 
     def _take_call(self, call: wire.Call, _: int) -> None:

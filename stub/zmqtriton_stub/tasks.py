@@ -1,8 +1,8 @@
 """Tasks: code of add-ons that runs in this process when the supervisor asks for it.
 
-A task is a function of one file, which needs nothing but Python's own library. It runs in a thread
-of its own while the model goes on. Its file is loaded for each task and forgotten behind it: a
-process that is never asked has nothing of it. Its result travels back as the answer to the call.
+A task is a function in a file that needs only Python's own library. It runs in a thread of its own
+while the model continues. Its file is loaded for each task and dropped afterwards, so other
+processes have no memory of it. Its result is the answer to the call.
 """
 
 from __future__ import annotations
@@ -21,15 +21,15 @@ RUN = "run"
 
 
 class Subject(Protocol):
-    """An instance, as far as a task may know it."""
+    """An instance, as far as tasks may use it."""
 
     name: str
 
     def request_ids(self) -> List[str]:
-        """Return the ids that clients have given the requests which the instance has now."""
+        """Return the clients' ids of requests that the instance has now."""
 
     def other_threads(self) -> Sequence[int]:
-        """Return the numbers of the threads that other instances have in this process."""
+        """Return the numbers of the threads of other instances in this process."""
 
     @property
     def directories(self) -> Sequence[str]:
@@ -37,7 +37,7 @@ class Subject(Protocol):
 
 
 def begin(instance: Optional[Subject], tell: Callable[[Any], None], call: wire.Call) -> None:
-    """Run a task in a thread of its own; `tell` sends the supervisor its result."""
+    """Run a task in a thread of its own; `tell` sends its result to the supervisor."""
     try:
         start_new_thread(lambda: tell(_run(instance, call)), ())
     except RuntimeError as error:  # at the limit of threads

@@ -1,8 +1,8 @@
 """The template of a model whose INSTANCES are forks: a process that has loaded it, and forks them.
 
-Imports model.py and calls TritonPythonModel.preload once; what that makes, all instances share
-until they write to it. Refuses to go on where a fork would have half of something: threads, an
-event loop, CUDA. Answers the supervisor as the fork server does.
+Imports model.py and calls TritonPythonModel.preload once; all instances share the objects that it
+makes until they write to them. Refuses to continue if a fork would be incomplete: with threads, an
+event loop, or CUDA. Answers the supervisor as the fork server does.
 """
 
 from __future__ import annotations
@@ -36,11 +36,11 @@ _ORIGINS = {name: "of an open gRPC channel" for name in ("event_engine", "grpc_g
 
 
 class ForkRefusal(Exception):
-    """Raised if a fork of this process would not be a whole one."""
+    """Raised if a fork of this process would be incomplete."""
 
 
 class Preloaded(OwnProcess):
-    """The process of an instance whose model was imported before its fork."""
+    """The process of an instance whose model was imported before the fork."""
 
     def __init__(self, template: StubInstance, model_class: Any) -> None:
         self.measures = template.measures
@@ -56,7 +56,7 @@ Born = Tuple[List[str], "frozenset[str]", Preloaded]
 
 
 def run(descriptor: int) -> Optional[Born]:
-    """Return the parts of a new stub; in the template return None at its end."""
+    """Return the parts in a new stub; None in the template at its end."""
     lifeline = Lifeline.inherited(descriptor)
     fork_server = ForkServer(lifeline)
     fork_server.prepare("zmqtriton-template")
@@ -78,7 +78,7 @@ def run(descriptor: int) -> Optional[Born]:
 
 
 class Loaded(NamedTuple):
-    """A model that was loaded for all of its instances."""
+    """A model that is loaded for all of its instances."""
 
     #: Instance that the model's code sees while it is imported, before the real ones exist.
     template: StubInstance
@@ -89,9 +89,9 @@ class Loaded(NamedTuple):
 def load_once(
     lifeline: Lifeline, check: Callable[[FrozenSet[_Descriptor]], None]
 ) -> Optional[Loaded]:
-    """Load the model that the supervisor names; None if that has gone.
+    """Load the model that the supervisor names; None if the supervisor has gone.
 
-    `check` may raise a ForkRefusal; it gets the descriptors that were open before.
+    `check` may raise a ForkRefusal; it gets the descriptors that were open before the load.
     """
     load = _await_load(lifeline)
     if load is None:
@@ -111,7 +111,7 @@ def load_once(
 
 
 def _fail(lifeline: Lifeline, reason: Reason) -> NoReturn:
-    """Report why, and end at once: Python would wait for threads that the model has left."""
+    """Report the reason, and end at once: Python would wait for threads of the model."""
     lifeline.send(wire.LoadFailed(reason))
     for stream in (sys.stdout, sys.stderr):
         stream.flush()
@@ -131,7 +131,7 @@ def _await_load(lifeline: Lifeline) -> Optional[wire.LoadModel]:
 
 
 def _preload(load: wire.LoadModel) -> Any:
-    """Return the model's class, preloaded. Raises whatever its code does."""
+    """Return the model's class, preloaded. Raises the exceptions of its code."""
     check_files(json.loads(load.config), load.directory)
     model_code.begin((load.directory, os.path.dirname(load.path)), load.bytecode)
     model_class = import_class(load)
@@ -157,7 +157,7 @@ def _descriptors() -> FrozenSet[_Descriptor]:
 
 
 def _check(before: FrozenSet[_Descriptor]) -> None:
-    """Raise ForkRefusal if a fork would lack, or share, what the preload has begun."""
+    """Raise ForkRefusal if a fork would lack, or share, something that the preload has started."""
     if _is_cuda_begun():
         raise ForkRefusal(
             "CUDA was initialised by the import of model.py or in preload(), and does not work in "
@@ -177,7 +177,7 @@ def _check(before: FrozenSet[_Descriptor]) -> None:
 
 
 def _is_cuda_begun() -> bool:
-    """Ask the driver, if it is loaded, whether it was initialised."""
+    """Return whether CUDA was initialised, by its driver if that is loaded."""
     with open("/proc/self/maps", encoding="utf-8", errors="replace") as maps:
         paths = {line.split(None, 5)[-1].strip() for line in maps if "libcuda.so" in line}
     count = ctypes.c_int()
@@ -185,9 +185,9 @@ def _is_cuda_begun() -> bool:
 
 
 def _threads_after_fork() -> List[str]:
-    """Return the names of threads that a fork leaves running here.
+    """Return the names of threads that still run after a fork.
 
-    A library that is made for forks, as OpenBLAS, ends its threads before each.
+    Libraries that support forks, such as OpenBLAS, end their threads before each.
     """
     names = [f"'{one.name}'" for one in threading.enumerate() if one is not threading.main_thread()]
     if names:

@@ -1,8 +1,8 @@
 """All instances of a model whose INSTANCES are threads: this process has one thread for each.
 
-Loads model.py once and calls TritonPythonModel.preload, as a template does, and is asked for
-instances like one. Each is an object of its own, with connections of its own, and its thread runs
-a stub's loop. What ends one of them in a way that a process would not survive ends all.
+Like a template it loads model.py once, calls TritonPythonModel.preload, and starts instances on
+request. Each instance is an object of its own, with connections of its own, and its thread runs a
+stub's loop. A failure that a process would not survive ends all instances.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from zmqtriton_stub.template import Loaded, load_once
 
 
 class _OfThread(threading.local):
-    """The memory and the output of the instance that a thread runs for."""
+    """The memory and the output of the instance that a thread belongs to."""
 
     memory: Optional[TensorMemory] = None
     output: Optional[AttributedOutput] = None
@@ -67,7 +67,7 @@ def _make_bytes(size: int) -> Any:
 
 
 class _ThreadOutput(AttributedOutput):
-    """The output of this process; that of an instance's threads goes its own way."""
+    """The output of this process; each instance's threads have an output of their own."""
 
     def write(self, text: str) -> int:
         own = _own.output
@@ -75,7 +75,7 @@ class _ThreadOutput(AttributedOutput):
 
 
 def _pass_on_to_threads() -> None:
-    """Have a thread that an instance starts run for the same one."""
+    """Let threads that an instance's thread starts belong to the same instance."""
     standard_start = threading.Thread.start
 
     def start(self: threading.Thread) -> None:
@@ -99,7 +99,7 @@ def _pass_on_to_threads() -> None:
 
 @contextmanager
 def _owned_by(instance: str) -> Iterator[None]:
-    """Tell whose thread this is."""
+    """Record the owner of this thread for the block."""
     _owners[threading.get_ident()] = instance
     try:
         yield
@@ -108,7 +108,7 @@ def _owned_by(instance: str) -> Iterator[None]:
 
 
 class InstanceHost:
-    """This process, as far as its instances are concerned."""
+    """This process, as the host of its instances."""
 
     def __init__(self, lifeline: Lifeline, loaded: Loaded) -> None:
         self.template, self.model_class, self._config = loaded
@@ -170,14 +170,14 @@ class InstanceHost:
             self.template.tell(answer)
 
     def ended(self, thread: InstanceThread) -> None:
-        """Report the end of an instance, unless the process ends with its last one."""
+        """Report the end of an instance; if it was the last, the process ends instead."""
         with self._lock:
             self._running.discard(thread)
             if self._running or not self._is_ending:
                 self.template.tell(wire.ThreadEnded(thread.serial))
 
     def _name_threads(self, number: int, frame: Any) -> None:
-        """Tell, behind the stacks of all threads, which of them is which instance's."""
+        """Print, after the stacks of all threads, the instance that each thread belongs to."""
         if this_process.runs_in_parallel():
             faulthandler.dump_traceback(2)  # which holds them meanwhile
         for thread in list(self._running):
@@ -191,7 +191,7 @@ def _each(act: Callable[[Forks], None]) -> None:
 
 
 class InstanceThread(threading.Thread):
-    """One instance, from its thread's first moment to its last."""
+    """One instance, from its thread's start to its end."""
 
     def __init__(self, host: InstanceHost, call: wire.Call, descriptors: list[int]) -> None:
         request = json.loads(call.arguments)
@@ -221,7 +221,7 @@ class InstanceThread(threading.Thread):
 
 
 class _Surroundings(OwnProcess):
-    """The process of an instance that shares it with the others of its model."""
+    """The process of an instance that is shared with other instances of the model."""
 
     has_own_memory = False
     forks: Optional[Forks] = None
@@ -245,8 +245,8 @@ class _Surroundings(OwnProcess):
         return self._host.model_class
 
     def settle(self) -> None:
-        """Leave the garbage collector alone: the others work."""
+        """Leave the garbage collector alone: other instances are working."""
 
     def lose_supervisor(self, finalize: Any) -> None:
-        """End the instance alone: the process has a lifeline of its own."""
+        """End only the instance: the process has a lifeline of its own."""
         finalize()

@@ -1,7 +1,7 @@
-"""The stub's reports about traced requests: when execute() had them, and their tensors.
+"""The stub's reports about traced requests: the times of execute(), and tensors.
 
-Called for traced requests only. Must never disturb an execution: what cannot be reported is left
-out.
+Called for traced requests only. Must never disturb an execution: facts that cannot be reported are
+left out.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ class StubTracing:
         return work.trace, work.flags & wire.TRACE_TENSORS, context
 
     def begun(self, requests: Iterable[InferenceRequest]) -> None:
-        """Report requests that are about to be executed: their ids and, if wanted, their inputs."""
+        """Report requests before their execution: their ids and, if required, their inputs."""
         for request in requests:
             pending = request._pending
             if pending is not None and pending.work.trace:
@@ -85,7 +85,7 @@ def _shown(activity: str, tensors: Iterable[wire.Tensor]) -> list[dict[str, Any]
 
 
 def _elements(row: wire.Tensor) -> str:
-    """Return the first elements, between commas; "" for those outside this process's memory."""
+    """Return the first elements, with commas; "" for data outside of this process's memory."""
     try:
         data = memoryview(row.data).cast("B")
     except TypeError:

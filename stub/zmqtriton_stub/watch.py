@@ -1,22 +1,22 @@
 """The watch of an instance: its epolls, its bells, its waiting threads, and the right to rounds.
 
-A **round** does all that the loop does but executing. The loop's thread has the right to run
-rounds, and lends it while code of the model runs. In execute() that thread runs them whenever it
-waits for something of ours: a reply, room in a stream, an answer of the supervisor. It may as well
-wait for something of the model's own, the end of a thread for one, that waits for something of
-ours. Then nothing comes any more once the broker has died: of the next one only the lifeline tells.
-So any thread that waits for something of ours runs a round, as soon as the lifeline has a message,
-if the right is to be had. No thread waits for it but the loop's, at the end of the model's code: a
-thread that finds it taken has nothing to do, since the one that has it comes to everything that was
-there when it began, and descriptors tell of the rest.
+A **round** does all that the loop does except executing. The loop's thread has the right to run
+rounds, and lends it while code of the model runs. In execute() that thread runs rounds whenever it
+waits for the server: for a reply, room in a stream, an answer of the supervisor. It may also wait
+for something of the model's own, such as the end of a thread, which in turn waits for the server.
+If the broker dies then, nothing arrives any more, because only the lifeline reports the next
+broker. So any thread that waits for the server runs a round as soon as the lifeline has a message,
+if the right is free. Only the loop's thread waits for the right, at the end of the model's code.
+Another thread that finds it taken has nothing to do: its holder handles everything that had arrived
+when it began, and descriptors report later arrivals.
 
 So the loop's own steps between two executions see one broker from beginning to end. The right comes
-first in the order of locks: then the locks of metrics, of the connection to the broker or of calls,
-of responses. A thread that holds one of these takes the right only if it is free.
+first in the order of locks, before the locks of metrics, of the connection to the broker or of
+calls, and of responses. A thread that holds one of these locks takes the right only if it is free.
 
 Of the threads that wait for replies one reads for all, and the others wait for it; the loop's
-thread reads for itself, since it has other descriptors to look at. While that one is busy with
-something else, the one that reads for all looks at the lifeline as well.
+thread reads for itself, since it has other descriptors to look at. While the loop's thread is busy
+with something else, the thread that reads for all looks at the lifeline as well.
 """
 
 from __future__ import annotations
@@ -39,20 +39,20 @@ MAX_READY = 4
 
 
 class Rounds(Protocol):
-    """The loop of an instance, as those know it that wait."""
+    """The loop of an instance, as waiting threads use it."""
 
     def may_poll(self) -> bool:
-        """Return whether the code that runs in this thread leaves room for a round."""
+        """Return whether a round may be run amid the code of this thread."""
 
     def run_round(self) -> None:
-        """Do all that the loop does but executing."""
+        """Do all the work of the loop except executing."""
 
 
 class Watch:
-    """The descriptors, the threads and the event loops of one instance that wait."""
+    """The descriptors, waiting threads and event loops of one instance."""
 
     def __init__(self, rounds: Rounds | None = None, lifeline: Lifeline | None = None) -> None:
-        """Set up, in the thread of the loop; there are no rounds without a supervisor."""
+        """Set up, in the loop's thread; without a supervisor there are no rounds."""
         self._rounds = rounds
         self._lifeline = lifeline
         #: The thread of the instance, which is the main one but where several share a process.
@@ -100,14 +100,14 @@ class Watch:
         self._reading = threading.Lock()
 
     def close(self) -> None:
-        """Close the loop's epolls; the rest ends with the last thread that may use it."""
+        """Close the loop's epolls; other descriptors end with the last thread that may use them."""
         self.loop.close()
         self._aside.close()
 
     # ---------------------------------------------------------------- rounds
 
     def run_round(self) -> None:
-        """Run a round in this thread, unless another one does."""
+        """Run a round in this thread, unless another thread runs one."""
         if self._rounds is not None and self.claim(blocking=False):
             try:
                 self._rounds.run_round()
@@ -115,14 +115,14 @@ class Watch:
                 self.give_back()
 
     def poll(self) -> None:
-        """Run a round, if none was run for a while; for code that may go on for long."""
+        """Run a round, unless one was run a moment ago; for code that may run for long."""
         now_ns = _now_ns()
         if now_ns >= self._next_poll_ns and self._rounds is not None and self._rounds.may_poll():
             self._next_poll_ns = now_ns + _POLL_EVERY_NS
             self.run_round()
 
     def follow(self, orphans: int) -> None:
-        """Have the loop wait for what it has to: room at the supervisor, dropped replies."""
+        """Let the loop wait for room at the supervisor, and for replies to dropped calls."""
         lifeline = self._lifeline
         if lifeline is not None and lifeline.is_backed_up != self._is_backed_up:
             self._is_backed_up = not self._is_backed_up
@@ -137,24 +137,24 @@ class Watch:
         self.is_wide = self._is_backed_up or self._has_replies
 
     def forget_lifeline(self) -> None:
-        """Stop looking at the lifeline in threads that wait: after its end it stays readable."""
+        """Stop looking at the lifeline in waiting threads: after its end it stays readable."""
         with contextlib.suppress(FileNotFoundError):  # that was known already
             self._aside.unregister(self._lifeline)  # type: ignore[arg-type]
 
     def serve(self, loop: Any, look: Callable[[], None]) -> None:
-        """Have the model's event loop call `look` when there is something for a round."""
+        """Let the model's event loop call `look` when there is work for a round."""
         self._served = loop
         loop.add_reader(self.loop.fileno(), look)
 
     # ---------------------------------------------------------------- replies
 
     def of(self, thread: int | None) -> BlsCall | None:
-        """The call that this thread waits for and that has no reply yet."""
+        """Return the unanswered call that this thread waits for; None without one."""
         question = self._awaited if thread == self.thread else self.threads.get(thread or 0)
         return question if question is not None and question.inbox.empty() else None
 
     def wait(self, question: BlsCall, turn: Callable[[], None]) -> ReplyWithBody:
-        """The next reply; blocks until it has arrived. `turn` reads what the connection has."""
+        """Block until the next reply has come, and return it; `turn` reads the connection."""
         me = threading.get_ident()
         if me == self.thread:
             while True:
@@ -183,13 +183,13 @@ class Watch:
             self._appoint()
 
     def _appoint(self) -> None:
-        """Make a waiting thread read for all from now on, unless one does so already."""
+        """Let a waiting thread read for all from now on, unless one already does."""
         if self.threads and not self._reading.locked():
             for question in list(self.threads.values())[:1]:
                 question.inbox.put(None)
 
     def _read_for(self, question: BlsCall, turn: Callable[[], None], bell: Bell) -> None:
-        """Read replies, for all threads, until this call has its own."""
+        """Read replies for all threads, until this call has its reply."""
         if not question.inbox.empty():
             return
         poller, looks = self._pollers.get(bell, (None, {}))
@@ -210,7 +210,7 @@ class Watch:
             turn()
 
     def looks(self, turn: Callable[[], None]) -> Mapping[int, Callable[[], None]]:
-        """Return the descriptors to look at in this thread while it waits, and what to call."""
+        """Return the descriptors that this thread must poll while it waits, and their handlers."""
         epoll = self.loop if threading.get_ident() == self.thread else self._aside
         looks: Dict[int, Callable[[], None]] = {self.replies.fileno(): turn}
         if self._rounds is not None:

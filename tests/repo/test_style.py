@@ -17,28 +17,25 @@ LIMITS = {
     "2 a number has a name and a unit": {},
     "3 a pronoun is no head": {},
     "3 a pronoun is no object": {
-        "zmqtriton/supervisor": 21,
-        "stub": 9,
+        "zmqtriton/supervisor": 16,
+        "stub": 6,
         "frontends": 1,
-        "standard": 8,
+        "standard": 3,
         "extras": 12,
     },
-    "4 return a noun": {
-        "stub": 1,
-    },
+    "4 return a noun": {},
     "5 name who acts": {
-        "stub": 6,
-        "docs": 5,
+        "docs": 4,
         "CONTRIBUTING.md": 1,
     },
     "6 words of today": {
-        "zmqtriton/broker": 14,
-        "zmqtriton/supervisor": 34,
-        "zmqtriton": 37,
-        "stub": 40,
-        "frontends": 38,
-        "standard": 10,
-        "extras": 60,
+        "zmqtriton/broker": 5,
+        "zmqtriton/supervisor": 3,
+        "zmqtriton": 20,
+        "stub": 7,
+        "frontends": 12,
+        "standard": 2,
+        "extras": 10,
     },
     "7 files are somewhere, services continue": {
         "zmqtriton/broker": 17,
@@ -52,11 +49,11 @@ LIMITS = {
     "8 facts are logged, reported, sent": {
         "stub": 2,
     },
+    "8 facts are logged, reported, sent": {},
     "9 no preposition before which": {
         "zmqtriton/supervisor": 2,
-        "stub": 4,
-        "frontends": 1,
-        "standard": 2,
+        "stub": 3,
+        "standard": 1,
         "docs": 1,
     },
     "10 a last clause names its noun": {
@@ -75,9 +72,7 @@ LIMITS = {
         "docs": 1,
     },
     "20 an error says what to do": {
-        "zmqtriton/supervisor": 1,
-        "stub": 1,
-        "standard": 4,
+        "standard": 3,
         "extras": 3,
     },
 }

@@ -2,9 +2,9 @@
 
     python -m tools.mutants --seed 1 --count 200 [--again] [--alone] [PATH…]
 
-Prints what lived, with its place and its change, and the figures of each room; the same for the
-same seed. The tests that `make quick` has come first, those that reach the line alone; then slower
-ones, and those with real processes that name the module, a few of them.
+Prints the mutants that no test noticed, with place and change, and the figures of each room; the
+same for the same seed. Of the tests in `make quick`, those that reach the line run first; then
+slower ones, and a few tests with real processes that name the module.
 """
 
 from __future__ import annotations

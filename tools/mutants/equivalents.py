@@ -1,4 +1,4 @@
-"""Mutants that behave as the original does, with the reason: no test can notice them."""
+"""Mutants with the original's behaviour, and the reason: no test can notice them."""
 
 from __future__ import annotations
 

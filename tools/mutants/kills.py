@@ -1,7 +1,7 @@
-"""The file of a matrix: which tests notice which fault, a line of JSON for each fault.
+"""The file of a matrix: a line of JSON for each fault, with the tests that notice it.
 
-Lines are only appended, so that a run that was killed at any time goes on where it was; a line
-that was cut off is read as missing.
+Lines are only appended, so a run can continue where an earlier one was killed; an incomplete line
+is read as missing.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ ENOUGH = 40
 
 
 class Fault(NamedTuple):
-    """A mutant of a plan."""
+    """A mutant, with the tests that reach it."""
 
     mutation: Mutation
     #: The tests that reach it.
@@ -29,7 +29,7 @@ class Fault(NamedTuple):
 
 
 class Kill(NamedTuple):
-    """What one fault came to."""
+    """The result of one fault."""
 
     name: str
     path: str
@@ -79,7 +79,7 @@ def kill_of(fault: Fault, noticed_by: Iterable[str], *, is_cut: bool = False) ->
 
 
 def function_of(test: str) -> str:
-    """Return a test without its case."""
+    """Return the name of a test without its parametrized case."""
     return test.partition("[")[0]
 
 
@@ -94,7 +94,7 @@ def by_test(kills: Iterable[Kill]) -> dict[str, set[str]]:
 
 
 def alone(kills: Iterable[Kill]) -> dict[str, list[Kill]]:
-    """Return the faults that one test notices and no other; of a cut fault nobody knows."""
+    """Return, by test, the faults that no other test notices; cut-off results are left out."""
     only = defaultdict[str, list[Kill]](list)
     for kill in kills:
         tests = {*map(function_of, kill.noticed_by)}
@@ -104,9 +104,9 @@ def alone(kills: Iterable[Kill]) -> dict[str, list[Kill]]:
 
 
 def cover(kills: Iterable[Kill], reached: Mapping[str, set[str]]) -> list[str]:
-    """Return few tests that together notice all that is noticed, and reach all that is reached.
+    """Return few tests that together notice all noticed faults, and reach all reached lines.
 
-    Those with most news come first.
+    Tests that add most come first.
     """
     noticed = by_test(kills)
     for test, lines in reached.items():

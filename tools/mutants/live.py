@@ -1,7 +1,7 @@
 """A plugin of pytest: tries many faults in one interpreter that has imported all tests.
 
-Each fault has a fork, in which its function has the code of the mutant. ZT_MUTANTS_MATRIX names
-the folder of the matrix; `tools.mutants.matrix` starts this.
+Each fault has a fork, where its function has the mutant's code. ZT_MUTANTS_MATRIX names the folder
+of the matrix; `tools.mutants.matrix` starts this.
 """
 
 from __future__ import annotations
@@ -49,13 +49,13 @@ Place = tuple[str, str, int]
 
 
 class NeedsImport(Exception):
-    """No function has the code of the fault."""
+    """Raised if no imported function has the code of the fault."""
 
 
 def codes(
     functions_at: Mapping[Place, list[FunctionType]], path: str, source: bytes, mutant: bytes
 ) -> tuple[list[FunctionType], CodeType]:
-    """Return the functions that a fault is in, with all that is in them, and the mutant's code."""
+    """Return the functions that have a fault, with their inner functions, and the mutant's code."""
     before, after = (
         _outer_codes(compile(text, path, "exec", dont_inherit=True)) for text in (source, mutant)
     )
@@ -70,7 +70,7 @@ def codes(
 
 
 def _outer_codes(code: CodeType) -> dict[tuple[str, int], CodeType]:
-    """Return the code of functions of a module and of its classes, without those within them."""
+    """Return the code of a module's functions and methods, without the functions inside them."""
     outer = {}
     for constant in code.co_consts:
         if isinstance(constant, CodeType):
@@ -82,7 +82,7 @@ def _outer_codes(code: CodeType) -> dict[tuple[str, int], CodeType]:
 
 
 def exchange(functions: Collection[FunctionType], code: CodeType, caches: Iterable[Any]) -> None:
-    """Give functions the code of the mutant, and forget what caches have of them."""
+    """Give functions the code of the mutant, and clear their caches."""
     for function in functions:
         function.__code__ = code
     for each in caches:
@@ -91,7 +91,7 @@ def exchange(functions: Collection[FunctionType], code: CodeType, caches: Iterab
 
 
 def load_instead(path: str, mutant: bytes) -> None:
-    """Have the next import of this file be the mutant's."""
+    """Replace the next import of this file by the mutant."""
     get_code = importlib.machinery.SourceFileLoader.get_code
 
     def get(self: importlib.machinery.SourceFileLoader, name: str) -> CodeType | None:
@@ -105,7 +105,7 @@ def load_instead(path: str, mutant: bytes) -> None:
 
 
 class Interpreter:
-    """The functions of the modules that are imported, and the caches of their results."""
+    """The functions of all imported modules, and the caches of their results."""
 
     def __init__(self) -> None:
         self._functions = defaultdict[Place, list[FunctionType]](list)
@@ -122,7 +122,7 @@ class Interpreter:
         self._imported = {getattr(module, "__file__", None) for module in [*sys.modules.values()]}
 
     def fault(self, mutation: Mutation) -> Callable[[], None]:
-        """Return what brings a fault into this interpreter."""
+        """Return a function that puts a fault into this interpreter."""
         path = str(ROOT / mutation.path)
         source = Path(path).read_bytes()
         mutant = mutation.apply(source)
@@ -134,7 +134,7 @@ class Interpreter:
 
 
 class Trial(NamedTuple):
-    """What a fork has told before it ended or was ended."""
+    """The results that a fork has reported before it ended or was ended."""
 
     failed: set[str]
     hanging: int
@@ -164,7 +164,7 @@ class Live:
     def pytest_runtest_makereport(
         self, item: pytest.Item, call: pytest.CallInfo[None]
     ) -> pytest.TestReport:
-        """Report without the words, which cost more than the test."""
+        """Report a test without the text of its failure, which would cost more than the test."""
         outcome: Any = "passed"
         text: Any = None
         when: Any = call.when
@@ -193,7 +193,7 @@ class Live:
         return True
 
     def _check_soundness(self) -> None:
-        """Note the tests that fail without a fault: they can notice none."""
+        """Record the tests that fail without a fault: these cannot notice any."""
         if not self._folder.is_sound:
             self._folder.add_unsound(self._run([*self._items], lambda: None).failed)
         for test in self._folder.unsound():
@@ -242,7 +242,7 @@ class Live:
     def _fork(
         self, tests: list[str], begin: Callable[[], None]
     ) -> tuple[int, str | None, set[str]]:
-        """Return how many tests are done, one if it ended or held up the fork, and what failed."""
+        """Return the number of finished tests, one that ended or held up the fork, and failures."""
         reading, writing = os.pipe()
         pid = os.fork()
         if not pid:
@@ -299,7 +299,7 @@ def is_enough(failed: Collection[str]) -> bool:
 
 
 class _Clock:
-    """How long a fork has computed or slept for one test; to wait for a processor is neither."""
+    """The time that a fork has computed or slept for one test, without waits for a processor."""
 
     def __init__(self, pid: int) -> None:
         self._process = psutil.Process(pid)
@@ -329,7 +329,7 @@ class _Clock:
 
 
 def _end_children() -> None:
-    """End what the fork has started, too, and wait for all of it."""
+    """End the fork's child processes as well, and wait for all of them."""
     for child in _children():
         with contextlib.suppress(ProcessLookupError):
             os.kill(child, signal.SIGKILL)

@@ -3,12 +3,12 @@
     python -m tools.mutants.matrix run FOLDER [--seed 1] [--count 5000] [--jobs 1] [PATH…]
     python -m tools.mutants.matrix show FOLDER [nobody|alone|others]
 
-`run` draws the faults by the seed, with a path of the modules below it alone, and tries each with
-all quick tests that reach it, or until forty have noticed it, in so many processes as jobs. All of
-it lies in FOLDER, also the code as it was when the first run began: a run may be killed at any
-time, and the next one goes on where it was. More are drawn by a run with a larger count. Of a fault
-that no test reaches there is nothing to run. `show` prints, at any time, the figures of each room,
-and with a word:
+`run` draws faults by the seed, if a PATH is given of modules below it alone. It tries each fault
+with all quick tests that reach it, until forty have noticed it, in as many processes as jobs. All
+results are in FOLDER, as is the code at the begin of the first run: a run may be killed at any
+time, and the next one continues where it was. A run with a larger count draws more faults. Faults
+that no test reaches are not tried. `show` prints, at any time, the figures of each room, and with a
+word:
 
     nobody     faults that tests reach and none notices
     alone      tests that alone notice a fault, and which
@@ -19,9 +19,9 @@ and with a word:
 Without the lines a cover of 3,000 faults leaves out tests that 5 of 100 other faults need; with
 them it is 2 of 100.
 
-Texts, and what is raised, are no faults here: a test that is spare may hold a text, a row of
-docs/conformance.md or a defect that was mended. Tests that start processes or are slow are not
-asked: what nobody notices here, one of them may notice.
+No faults are made in texts and raised errors, so a spare test may guard a text, a row of
+docs/conformance.md or a repaired defect. Tests that start processes or are slow are not run: one of
+these may notice a fault that no test here notices.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ _PYTEST = ("--quick", *MARKS, "--assert=plain", "--timeout=0", "-p", "no:randoml
 
 
 class Folder:
-    """Where a matrix lies."""
+    """The folder of a matrix."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -76,12 +76,12 @@ class Folder:
 
     @property
     def planned_for(self) -> int:
-        """The number of faults that were to be drawn; there may be fewer."""
+        """The number of faults that the run was asked to draw; there may be fewer."""
         counts = _lines(self._count)
         return int(counts[0]) if counts else 0
 
     def seconds(self) -> dict[str, float]:
-        """Return the tests that pass, and how long each takes."""
+        """Return the tests that pass, with the seconds of each."""
         seconds: dict[str, float] = json.loads((self.path / "seconds.main.json").read_text("utf-8"))
         return seconds
 
@@ -109,7 +109,7 @@ class Folder:
                 yield Fault(fault, [names[i] for i in tests], needs_import)
 
     def left(self) -> int:
-        """Return how many faults have no result yet, but those that an import runs."""
+        """Return the number of faults without a result, except faults that need an import."""
         tried = {kill.name for kill in KillFile(self.kills).read()}
         names = (fault.mutation.name for fault in self.plan() if not fault.needs_import)
         return len({*names} - tried)
@@ -120,9 +120,9 @@ class Folder:
     # ----------------------------------------------------------------- progress
 
     def begin(self, name: str) -> bool:
-        """Note that a fault is tried now; return whether it was the one of the last two runs, too.
+        """Record the fault that is tried now; return whether the last two runs began it as well.
 
-        One run may have been killed just then. A fault that is there again ends its process.
+        One run may have been killed just then. A fault that comes again ends its process.
         """
         earlier = _lines(self._begun)
         again = [each for each in earlier if each == name]
@@ -208,7 +208,7 @@ def _faults(
 
 
 class Reached:
-    """Which tests reach a fault, as they were recorded."""
+    """The recorded tests that reach each fault."""
 
     def __init__(self, path: Path, tests: set[str]) -> None:
         self._tests = tests
@@ -241,7 +241,7 @@ class Reached:
 
 
 def _try_imported(folder: Folder, sandbox: Sandbox) -> None:
-    """Try the faults that need an interpreter of their own, from the cheapest."""
+    """Try the faults that need an interpreter of their own, the cheapest first."""
     results = KillFile(folder.kills)
     tried = {kill.name for kill in results.read()}
     seconds, unsound = folder.seconds(), folder.unsound()
@@ -267,7 +267,7 @@ def _try_imported(folder: Folder, sandbox: Sandbox) -> None:
 
 
 def room_of(path: str) -> str:
-    """Return the folder of a module that its figures count for."""
+    """Return the folder of a module, under which its figures count."""
     words = path.split("/")
     if words[0] == "zmqtriton":
         return "/".join(words[: 2 + (len(words) > 2)]).removesuffix(".py").removesuffix("/__init__")
@@ -304,7 +304,7 @@ def alone(results: list[Kill]) -> Iterator[str]:
 def others(
     results: list[Kill], tests: set[str], reaching: Counter[str], lines: Mapping[str, set[str]]
 ) -> Iterator[str]:
-    """Return tests by file: what each has noticed of the faults that it reaches, and the cover."""
+    """Return, by file, the faults that each test noticed of those it reaches, and the cover."""
     noticed, chosen = kills.by_test(results), {*kills.cover(results, lines)}
     unique = kills.alone(results)
     for test in sorted(tests - unique.keys()):

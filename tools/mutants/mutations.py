@@ -1,7 +1,7 @@
 """The small faults that one module can have, each as an edit of its text.
 
-Left alone: log lines and other texts, docstrings, annotations, assertions, what is raised, members
-of enumerations, and named numbers, which are choices: a test could only say the same again.
+No faults are made in log lines and other texts, docstrings, annotations, assertions, raised errors,
+members of enumerations, and named numbers: these are choices, which a test could only repeat.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ class Mutation(NamedTuple):
 
     @property
     def name(self) -> str:
-        """Its name, as long as its function stays, whatever else of the module changes."""
+        """The mutation's name; only a change of its own function changes the name."""
         again = f" #{self.number + 1}" if self.number else ""
         return f"{self.path} {self.function or '-'}: {self.before} -> {self.after}{again}"
 
@@ -60,7 +60,7 @@ class Mutation(NamedTuple):
         return source[: self.start] + self.replacement.encode() + source[self.end :]
 
     def changes(self, source: bytes) -> bool:
-        """Return whether the edit is a fault: a comment between operands may hold their sign."""
+        """Return whether the edit changes code: a comment between operands may hold the sign."""
         return _meaning(self.apply(source)) != _meaning_of_module(source)
 
 
@@ -226,7 +226,7 @@ class _Walk:
     # -------------------------------------------------------------------- text
 
     def _turn(self, node: ast.AST, left: ast.expr, right: ast.expr, old: str, new: str) -> None:
-        """Replace the sign between two operands."""
+        """Replace the operator between two operands."""
         begin, end = self._span(left)[1], self._span(right)[0]
         between = self._source[begin:end].decode()
         sign = re.search(rf"\b{old}\b" if old[0].isalpha() else old, between)
@@ -293,7 +293,7 @@ def _is_log(call: ast.Call) -> bool:
 
 
 def _is_counter(call: ast.Call) -> bool:
-    """Return whether the call makes numbers, which may begin anywhere."""
+    """Return whether a call creates a counter of numbers, which may begin anywhere."""
     return ast.unparse(call.func) in ("count", "itertools.count")
 
 

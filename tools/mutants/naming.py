@@ -1,6 +1,6 @@
-"""Which tests with real processes may notice a mutant, judged by the words of their names.
+"""Tests with real processes that may notice a mutant, judged by the words in their names.
 
-What such processes reach is not recorded: most are servers of several.
+Lines that such processes reach are not recorded: most are servers of several processes.
 """
 
 from __future__ import annotations
@@ -71,7 +71,7 @@ class SystemTests:
                 yield SystemTest(f"{name}::{node.name}", is_of_stub, file_words, own, imported)
 
     def naming(self, mutation: Mutation, limit: int) -> list[str]:
-        """Return the tests whose names, rows or imports have most in common with the mutant."""
+        """Return the tests whose names, rows or imports share most words with the mutant."""
         room = room_of(mutation.path)
         inside = mutation.path.removeprefix(room.folder).removesuffix(".py")
         module = mutation.path.removesuffix(".py").replace("/", ".")

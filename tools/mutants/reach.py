@@ -1,7 +1,6 @@
-"""Which tests reach which lines of the rooms, of those tests that start no server.
+"""The tests that reach each line of the rooms, among tests that start no server.
 
-Recorded once; later only what tests have reached anew since a file of them, or of what they reach,
-has changed.
+Recorded once; later runs record only tests whose file, or files that they reach, have changed.
 """
 
 from __future__ import annotations
@@ -55,7 +54,7 @@ class Reach:
         return sorted(name for name in names if name in self.seconds)
 
     def stale(self, tree: Path) -> list[str]:
-        """Return the files of tests that must be recorded, and forget what is known of them."""
+        """Return the test files to record again, and forget the recorded facts about them."""
         now = _hashes(tree)
         changed = {path for path in now | self._hashes if now.get(path) != self._hashes.get(path)}
         support = {str(Path(path).parent) for path in changed if not _is_test_or_module(path)}
@@ -76,7 +75,7 @@ class Reach:
         return sorted(stale & now.keys())
 
     def gather(self, folder: Path) -> None:
-        """Take what the processes that tested have recorded in this folder."""
+        """Add the records that test processes have left in this folder."""
         for path in folder.glob("seconds.*.json"):
             self.seconds |= json.loads(path.read_text("utf-8"))
         for path in folder.glob("coverage.*"):
@@ -101,7 +100,7 @@ class Reach:
 
     @classmethod
     def load(cls, path: Path) -> Reach:
-        """Read what was recorded; nothing if nothing was."""
+        """Load the recorded facts; empty without a file."""
         reach = cls()
         if path.exists():
             document = json.loads(path.read_text("utf-8"))

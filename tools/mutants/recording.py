@@ -1,4 +1,4 @@
-"""A plugin of pytest: which tests reach which lines, and how long each takes; or runs chosen tests.
+"""A plugin of pytest: records the lines that tests reach and their times, or runs chosen tests.
 
 ZT_MUTANTS_RECORD=FOLDER    record there
 ZT_MUTANTS_TESTS=FILE       run the tests of this list alone, in its order
@@ -63,7 +63,7 @@ class Selection:
         items[:] = sorted((i for i in items if places[i] is not None), key=lambda i: places[i] or 0)
 
     def _place(self, item: pytest.Item) -> int | None:
-        """The list has single cases, or functions with all of them."""
+        """Return the place of a test in the list, which names single cases or whole functions."""
         return self._order.get(item.nodeid, self._order.get(item.nodeid.partition("[")[0]))
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:

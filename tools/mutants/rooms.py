@@ -1,4 +1,4 @@
-"""The code that mutants are made of: what decides in the rooms that every request passes."""
+"""The code that mutants are made of: deciding modules in the rooms of every request."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def room_of(path: str) -> Room:
 
 
 def modules(tree: Path) -> Iterator[str]:
-    """Return the path of every module that decides, below this copy of the repository."""
+    """Return the path of every deciding module, below this copy of the repository."""
     for room in ROOMS:
         if (tree / f"{room.folder}.py").exists():
             yield f"{room.folder}.py"
@@ -73,14 +73,14 @@ def modules(tree: Path) -> Iterator[str]:
 
 
 def carried_modules(tree: Path) -> Iterator[str]:
-    """Return the path of every module of core and standard, also of those that act."""
+    """Return the path of every module of core and standard, also of those without decisions."""
     for folder in CARRIED:
         for path in sorted((tree / folder).rglob("*.py")):
             yield path.relative_to(tree).as_posix()
 
 
 def sample(tree: Path, seed: int, count: int, below: tuple[str, ...] = ()) -> list[Mutation]:
-    """Return so many mutants; a change of the code replaces those that it concerns alone."""
+    """Return `count` mutants; a change of the code replaces only the mutants that it touches."""
     paths = [path for path in modules(tree) if path.startswith(below or "")]
     drawn = itertools.islice(draw(tree, seed, paths), count)
     return sorted(drawn, key=lambda m: (m.path, m.line, m.start))

@@ -1,7 +1,7 @@
 """A copy of the repository, and commands that see it, or a mutant of it, instead of the original.
 
-They have processes, /tmp and /dev/shm of their own: what a mutant starts, kills or leaves behind is
-nobody else's, and is gone when its trial is over.
+They have processes, /tmp and /dev/shm of their own: a mutant can affect nothing outside, and all
+that it has made is gone when its trial is over.
 """
 
 from __future__ import annotations
@@ -46,9 +46,9 @@ class NoSandbox(Exception):
 
 
 class Sandbox:
-    """Runs commands; each sees the repository as it was when this was made.
+    """Runs commands; each sees the repository as it was when the sandbox was made.
 
-    With `keeps_first`: as it was when the first one was made in this folder.
+    With `keeps_first`: as it was when the first sandbox was made in this folder.
     """
 
     def __init__(self, folder: Path, *, keeps_first: bool = False) -> None:
@@ -70,7 +70,10 @@ class Sandbox:
         mutation: Mutation | None = None,
         place: Path | None = None,
     ) -> int | None:
-        """Return the exit status; None if it took too long. Without mutation: of what there is."""
+        """Run a command; return the exit status, or None after `within_s` seconds.
+
+        Without a mutation, the command sees the code as it is.
+        """
         module = ""
         if mutation is not None and place is not None:
             module = mutation.path

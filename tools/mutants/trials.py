@@ -54,14 +54,14 @@ class Trials:
         self._is_sound: dict[str, bool] = {}
 
     def alone(self, mutation: Mutation) -> Verdict:
-        """Try the tests that start no server."""
+        """Try a mutant with the tests that start no server."""
         if reason := EQUIVALENTS.get(mutation.name):
             return Verdict(mutation, Outcome.EQUIVALENT, reason)
         with self._place() as place:
             return self._alone(mutation, place)
 
     def within_servers(self, verdict: Verdict) -> Verdict:
-        """Try a mutant that has lived once more, with tests of the system that name its module."""
+        """Try a surviving mutant again, with system tests that name its module."""
         mutation = verdict.mutation
         tests = self._named.naming(mutation, _MAX_SYSTEM_TESTS)
         if verdict.outcome is not Outcome.LIVED or not tests:
@@ -82,7 +82,7 @@ class Trials:
         of_place = words(mutation.path)
 
         def nearness(test: str) -> tuple[int, float]:
-            """Those of the same room first, and the shorter ones of them."""
+            """Return a test's place in the order: the mutant's room first, then shorter tests."""
             return -len(of_place & words(file_of(test))), self._reach.seconds[test]
 
         reaching = sorted(self._reach.tests(mutation), key=nearness)
@@ -102,7 +102,7 @@ class Trials:
     def _run(
         self, tests: list[str], within_s: float, place: Path, mutation: Mutation | None
     ) -> str | None:
-        """Return what has noticed the mutant; None if all tests pass."""
+        """Run tests on a mutant; return the first that fails, or None if all pass."""
         chosen, failed = place / "tests", place / "failed"
         chosen.write_text("\n".join(tests), "utf-8")
         failed.unlink(missing_ok=True)
@@ -123,7 +123,7 @@ class Trials:
         return f"the end of the process with {status}"
 
     def _passes(self, test: str, place: Path) -> bool:
-        """Return whether what has failed with a mutant passes without one."""
+        """Return whether a test that failed with a mutant passes without it."""
         if "::" not in test:
             return True
         if test not in self._is_sound:

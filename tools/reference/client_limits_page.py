@@ -1,6 +1,6 @@
-"""The page of what one client can make the server hold, and what that costs at most.
+"""The page on the memory that one client can make the server hold, and its limits.
 
-Its figures are the constants of the code: a row names the constants that it is made of.
+Its figures are the constants of the code: each row names its constants.
 """
 
 from __future__ import annotations

@@ -83,7 +83,7 @@ def _options(options: Iterator[tuple[str, str]]) -> Iterator[str]:
 
 
 def _paragraphs(text: str | None) -> Iterator[str]:
-    """Return a command's help; what click keeps as it is stays so."""
+    """Return the lines of a command's help; a block that click prints unchanged stays so."""
     for paragraph in (text or "").strip().split("\n\n"):
         if paragraph.startswith("\b\n"):
             yield from block(paragraph.removeprefix("\b\n"))

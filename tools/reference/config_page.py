@@ -79,7 +79,7 @@ def page() -> Iterator[str]:
 
 
 def sections() -> list[Section]:
-    """Return each message with the first place at which it stands, in the order of the file."""
+    """Return each message with its first place in the configuration, in the order of the file."""
     sections: list[Section] = []
     waiting = [Section("", ModelConfig.DESCRIPTOR)]
     while waiting:
@@ -96,7 +96,7 @@ def sections() -> list[Section]:
 
 
 def _message_of(field: Any) -> Any:
-    """Return the message of a field, also of a map's values; None for others."""
+    """Return the message of a field, also of a map's values; None for other fields."""
     message = field.message_type
     if message is not None and message.GetOptions().map_entry:
         return message.fields_by_name["value"].message_type

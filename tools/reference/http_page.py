@@ -74,7 +74,7 @@ def page() -> Iterator[str]:
 
 
 def _gateway() -> Any:
-    """Return what the tables need of a gateway before there is a request."""
+    """Return a stand-in for a gateway, as far as the tables of routes need one."""
     options = Options(
         grpc_reflection=True, of_add_ons={"allow_openai": True, "allow_web_page": True}
     )

@@ -1,4 +1,4 @@
-"""The table of kinds in the guide "Extend the server", made of the hooks and their comments."""
+"""The table of kinds in the guide "Extend the server", made from hooks and their comments."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def _comment(lines: list[str], number: int) -> str:
 
 
 def table() -> str:
-    """Return the table of all kinds; those of a host follow each other."""
+    """Return the table of all kinds; kinds of one host follow each other."""
     rows = ["| Kind | Your part | Its type |", "|---|---|---|"]
     for kind in kinds():
         about = kind.about + "".join(f" `{name}`: {text}" for name, text in kind.members)
@@ -82,7 +82,7 @@ def _shown(type_: str) -> str:
 
 
 def written() -> str:
-    """Return the text of the guide with the tables of today."""
+    """Return the text of the guide with current tables."""
     text = Path(GUIDE).read_text("utf-8")
     before, _, rest = text.partition(_BEGIN)
     return f"{before}{_BEGIN}\n{table()}\n{_END}{rest.partition(_END)[2]}"

@@ -13,7 +13,7 @@ _CODE_WITH_BAR = re.compile(r"`([^`]*\|[^`]*)`")
 
 
 def heading(title: str, about: str, source: str) -> Iterator[str]:
-    """Return the beginning of a page, with the file to edit in its place."""
+    """Return the beginning of a page, with the name of the file to edit instead."""
     yield from (f"# {title}", "", f"<!-- Written by `python -m tools.reference` from {source}. -->")
     yield from ("", about, "")
 
@@ -28,7 +28,7 @@ def table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> Iterator[str]:
 
 
 def cell(text: str) -> str:
-    """Return a text that stays in its cell, on forges and on the site."""
+    """Return a text escaped for a cell of a table, on forges and on the site."""
     line = " ".join(text.split())
     return _CODE_WITH_BAR.sub(_without_bar, line).replace("|", "\\|")
 
@@ -38,12 +38,12 @@ def _without_bar(match: re.Match[str]) -> str:
 
 
 def prose(text: str) -> str:
-    """Return a text that was written for terminals, with the signs of Markdown as they are."""
+    """Return a text for terminals as Markdown, with its signs escaped."""
     return _SIGNS.sub(lambda match: match[1] or f"\\{match[2]}", text)
 
 
 def code(text: str) -> str:
-    """Return it as code; nothing stays nothing."""
+    """Return a text as Markdown code; "" stays ""."""
     return f"`{text}`" if text else ""
 
 

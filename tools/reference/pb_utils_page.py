@@ -92,7 +92,7 @@ def _row(function: Any) -> tuple[str, str]:
 
 
 def _signature(function: Any) -> str:
-    """Return the arguments and the result, without `self` and what may be anything."""
+    """Return arguments and result, without `self` and without the type Any."""
     signature = inspect.signature(function)
     result = _type(signature.return_annotation)
     arguments = ", ".join(_arguments(signature))

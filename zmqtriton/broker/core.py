@@ -1,8 +1,8 @@
 """The broker's decisions: messages and the time come in, messages for the outbox come out.
 
 There is no I/O here: `service.py` passes decoded messages in and empties `outbox`. Each admitted
-request gets exactly one final answer, whatever dies. The core builds the parts and tells them of
-events; they get the state, and the other parts that they use, through their constructors.
+request gets exactly one final answer, whatever process dies. The core builds the parts and notifies
+them of events; they get the state, and the other parts that they use, through their constructors.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ _SOME_ANSWERS = 8
 
 
 class BrokerCore(BrokerState):
-    """The state, the parts that work on it, and what each event means for them."""
+    """The state, the parts that work on it, and the effect of each event on them."""
 
     #: Time when tick() has work to do, if no other event comes first; None if it has none.
     due_ns: int | None = None
@@ -111,7 +111,7 @@ class BrokerCore(BrokerState):
             raise ProtocolError(f"Hello: {message.serial} is unknown, or its token is wrong")
 
     def connected(self, message: wire.Hello, bodies: list[bytes], now_ns: int) -> None:
-        """Take a stub's hello, with the requests it may still have from an earlier broker."""
+        """Process a stub's hello, with requests that it may have from an earlier broker."""
         serial = message.serial
         if len(bodies) != len(message.unconfirmed):
             raise ProtocolError("Hello: number of bodies and of unconfirmed outcomes differ")
@@ -185,16 +185,16 @@ class BrokerCore(BrokerState):
         self._dispatch.dispatch_marked(now_ns)
 
     def stop_giving_to(self, serial: int) -> None:
-        """Give nothing more to a process that is dead or cannot be reached.
+        """Send nothing more to a process that is dead or unreachable.
 
-        `remove_peer()` follows once everything that it had sent was read.
+        `remove_peer()` follows once all its messages were read.
         """
         instance = self.instances.get(serial)
         if instance is not None:
             instance.stop_giving()
 
     def remove_peer(self, message: wire.PeerDied, now_ns: int) -> None:
-        """Remove a dead process: what it executed fails, what it asked for is cancelled."""
+        """Remove a dead process: requests that it executed fail, and its own are cancelled."""
         instance = self.instances.pop(message.serial, None)
         error = Unavailable(message.reason)
         if instance is not None:
@@ -230,7 +230,7 @@ class BrokerCore(BrokerState):
         self.blocks.forget_peer(message.serial)
 
     def _put_back(self, lost: Instance, requests: list[InflightRequest], now_ns: int) -> None:
-        """Queue requests again that were sent ahead but not begun, unless they were cancelled."""
+        """Queue requests again that were sent ahead and not begun; refuse cancelled ones."""
         scheduler = self.generations.schedulers[lost.generation]
         scheduler.put_back(requests)
         for request in requests:
@@ -246,7 +246,7 @@ class BrokerCore(BrokerState):
     def infer(
         self, serial: int, rows: list[wire.Request], bodies: list[bytes], now_ns: int
     ) -> None:
-        """Admit each request, or refuse it at once; tick() dispatches them."""
+        """Admit each request, or refuse it at once; tick() dispatches admitted requests."""
         peer = self.peers[serial]
         if len(bodies) != len(rows):
             raise ProtocolError("Infer: number of bodies and of requests differ")
@@ -276,7 +276,7 @@ class BrokerCore(BrokerState):
             self._lifecycle.submit(request, now_ns)
 
     def _note_caller(self, peer: Peer, request: InflightRequest, now_ns: int) -> bool:
-        """Note its caller; return False for a client whose token has no room: it is refused."""
+        """Record the request's caller; return False if a client's token has no room for it."""
         serial = request.peer
         if peer.role == "stub":
             request.caller = self._find_caller(request)
@@ -290,7 +290,7 @@ class BrokerCore(BrokerState):
         return True
 
     def take_token(self, serial: int, call: wire.Call) -> None:
-        """Take the limits of a client's token from a frontend. Raises ProtocolError."""
+        """Record the limits of a client's token, sent by a frontend. Raises ProtocolError."""
         if self.peers[serial].role == "stub":
             raise ProtocolError("Call: a model knows no token")
         self.limits.tokens.take_call(serial, call)
@@ -304,7 +304,7 @@ class BrokerCore(BrokerState):
         return None if caller is None else caller.batch
 
     def cancel(self, serial: int, ids: list[int], now_ns: int) -> None:
-        """Cancel requests: queued ones are never executed, the stubs of others get a message."""
+        """Cancel requests: queued ones are never executed; for others their stubs get a message."""
         for own_id in ids:
             request = self.peers[serial].requests.get(own_id)
             if request is None:
@@ -317,7 +317,7 @@ class BrokerCore(BrokerState):
     def results(self, serial: int, message: wire.Results, bodies: list[bytes], now_ns: int) -> None:
         """Handle a stub's message: answers to pass on, and ends of batches.
 
-        tick() gives it more.
+        tick() gives the stub more batches.
         """
         instance = self.instances.get(serial)
         outcomes, executions, rescheduled, response_counts = message
@@ -350,9 +350,9 @@ class BrokerCore(BrokerState):
     def _take_strange_outcome(
         self, serial: int, outcome: wire.Outcome, body: bytes, now_ns: int
     ) -> None:
-        """Take an outcome of a request that the stub does not have.
+        """Process an outcome of a request that the stub does not have.
 
-        It is the answer to a padding request or to a request of an earlier broker; others are
+        The request may be a padding request, or one of an earlier broker; other outcomes are
         malformed.
         """
         ignored = self._sequence_admission.ignore(serial, outcome)
@@ -363,9 +363,9 @@ class BrokerCore(BrokerState):
     # ------------------------------------------------ timers and statistics
 
     def tick(self, now_ns: int) -> None:
-        """Do everything that is due, and dispatch what this turn has made possible.
+        """Do all work that is due, and dispatch requests that can now begin.
 
-        Called at the end of each turn. Parts that have nothing to do are not visited.
+        Called at the end of each turn. Parts without work are not visited.
         """
         timers, recovery, deadlocks = self._timers, self.recovery, self.deadlocks
         loads, dispatch = self.waiting_for_load, self._dispatch
@@ -392,7 +392,7 @@ class BrokerCore(BrokerState):
             )
 
     def _tell_of_ends(self) -> None:
-        """Tell the supervisor of ended sequences and of ended leases of dead processes."""
+        """Report ended sequences, and ended leases of dead processes, to the supervisor."""
         if self._retirement.is_last_call:
             self._retirement.check_last_call()
         self.blocks.tell_of_the_dead()
@@ -433,7 +433,7 @@ class BrokerCore(BrokerState):
             self.outbox.asides.append((request.peer, progress))
 
     def grant_lease(self, serial: int, message: wire.Lease) -> None:
-        """Lease blocks to a stub, which answers the request that brought them and reads on."""
+        """Lease blocks to a stub, which then answers the request that brought the blocks."""
         instance = self.instances.get(serial)
         if instance is None:
             raise ProtocolError(f"Lease: {serial} has no instance")

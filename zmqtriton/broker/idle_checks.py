@@ -1,7 +1,6 @@
 """Liveness checks of idle stubs: a stub that does not answer in time is reported as lost.
 
-Stubs that are executing are left alone, since a model may take its time. Knows no clock and no
-socket.
+Executing stubs are not checked, since a model may be slow. Knows no clock and no socket.
 """
 
 from __future__ import annotations
@@ -57,5 +56,5 @@ class IdleChecks:
                 self._lose(serial)
 
     def answered(self, serial: int) -> None:
-        """Take a stub's answer; the stub is asked again in a later round."""
+        """Process a stub's answer; the stub is asked again in a later round."""
         self._asked_ns.pop(serial, None)

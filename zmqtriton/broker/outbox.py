@@ -1,6 +1,7 @@
 """Outgoing messages of the core, collected during a turn.
 
-The service takes them at the end of the turn, so that messages to one destination travel together.
+The service takes the messages at the end of the turn, so that messages to one destination travel
+together.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from zmqtriton_floor import wire
 
 
 class Outbox:
-    """Outgoing messages by the serial of their destination, oldest first."""
+    """Outgoing messages by the serial number of their destination, oldest first."""
 
     def __init__(self) -> None:
         self.batched_requests: dict[int, list[tuple[wire.BatchedRequest, bytes]]] = {}

@@ -27,14 +27,14 @@ class Peer:
 
     @property
     def is_awaited(self) -> bool:
-        """True if it has not said hello yet."""
+        """True if the peer has not said hello yet."""
         return not (self.is_connected or self.has_resent)
 
     def arrive(self, hello: Hello) -> None:
-        """Note a stub's hello."""
+        """Record a stub's hello."""
         self.is_connected = True
         self.executing, self.concurrency = hello.is_executing, max(1, hello.concurrency)
 
     def has_token(self, token: bytes) -> bool:
-        """True if the token is the one that was announced."""
+        """True if the token is the announced one."""
         return hmac.compare_digest(self.token, token)

@@ -1,4 +1,4 @@
-"""Sends the core's messages: their order, and the delay of those that travel with others.
+"""Sends the core's messages: their order, and the delay of messages that travel with others.
 
 Called by the service at the end of each turn, so that messages to one destination travel together.
 Knows the two ROUTERs, with the peers behind their connections, and the lifeline; decides nothing
@@ -75,7 +75,7 @@ class PeerRouter(zmtp.Router):
             self.close(connection)
 
     def undelivered(self) -> set[zmtp.ZmtpConnection]:
-        """Return the connections whose living peers perhaps do not receive their messages."""
+        """Return the connections whose living peers may not receive their messages."""
         return self.blocked | self._broken
 
     def send(self, serial: int, message: Any, bodies: list[bytes]) -> bool:
@@ -87,7 +87,7 @@ class PeerRouter(zmtp.Router):
         return connection is not None and self.write(connection, [wire.encode(message), *bodies])
 
     def send_list(self, serial: int, kind: Any, rows: list[Any]) -> None:
-        """Send messages of this kind, whose only field is a list of rows without bodies."""
+        """Send messages of this type, whose only field is a list of rows without bodies."""
         connection = self.by_serial.get(serial)
         if connection is not None:
             for i in range(0, len(rows), wire.MAX_ROWS):
@@ -101,7 +101,7 @@ class PeerRouter(zmtp.Router):
         *before: list[Any],
         max_rows: int = wire.MAX_ROWS,
     ) -> None:
-        """Send messages of this kind that hold these rows and their bodies, so many in each.
+        """Send messages of this type with these rows and their bodies, at most `max_rows` in each.
 
         The first one has these lists in its other fields.
         """
@@ -129,7 +129,7 @@ class PeerRouter(zmtp.Router):
 class PeerSending:
     """Writes to peers.
 
-    `requests` leads to frontends and calling models, `stubs` to those that execute.
+    `requests` is the router to frontends and calling models, `stubs` to executing ones.
     """
 
     def __init__(
@@ -197,7 +197,7 @@ class PeerSending:
             _log.error("replies were not sent at once: %s", error)
 
     def _flush_words(self, outbox: Outbox) -> None:
-        """Log warnings, and tell the supervisor."""
+        """Log warnings, and send messages to the supervisor."""
         while outbox.warnings:
             _log.warning("%s", outbox.warnings.pop(0))
         while outbox.supervisor:
@@ -243,13 +243,13 @@ class PeerSending:
                 router.send_list(owner, wire.Lease, outbox.leases.pop(owner))
 
     def _announce_leases(self, owner: int, count: int) -> None:
-        """Send a stub the number of its leases, on the connection that its replies use."""
+        """Send a stub the number of its leases, on the connection of its replies."""
         is_new = count > self._leases_announced.get(owner, 0)
         if is_new and self._requests.send(owner, wire.LeasesSent(count), []):
             self._leases_announced[owner] = count
 
     def _flush_releases(self, outbox: Outbox, receivers: Container[int]) -> None:
-        """Send releases to owners that get something else anyway, and to all when it is time."""
+        """Send releases to owners that get another message anyway, and to all when due."""
         now_ns = time.monotonic_ns()
         is_due, has_waiting = 0 < self.release_at_ns <= now_ns, False
         for owner in [*outbox.releases]:
@@ -306,7 +306,7 @@ class PeerSending:
 
 
 def _released_to(serial: int, releases: dict[int, list[wire.Block]]) -> list[wire.Block]:
-    """Take the blocks for a stub, if they are few enough to travel with its next batch."""
+    """Return the blocks for a stub, if they are few enough to travel with its next batch."""
     if len(releases.get(serial, _NOTHING)) > wire.MAX_RELEASED:
         return _NOTHING
     return releases.pop(serial, _NOTHING)

@@ -1,7 +1,7 @@
 """The broker's process: two ROUTERs, the lifeline and the clock around `core.BrokerCore`.
 
-One thread, one poll. What one turn has brought in is answered at its end (`sending`), so that
-messages to one destination travel together. A hello that is longer than a message comes in parts.
+One thread, one poll. The messages of one turn are answered at its end (`sending`), so that messages
+to one destination travel together. A hello that is longer than a message comes in parts.
 """
 
 from __future__ import annotations
@@ -76,7 +76,7 @@ class _OutOfStepError(Exception):
 
 
 def _open_progress(descriptors: list[int]) -> ProgressView | None:
-    """Return the stub's page; None without one, when less is known of the stub if it dies."""
+    """Return the stub's page; None without one: then less is known of the stub if it dies."""
     try:
         return ProgressView(descriptors[0]) if descriptors else None
     except OSError as error:
@@ -85,7 +85,7 @@ def _open_progress(descriptors: list[int]) -> ProgressView | None:
 
 
 class BrokerService:
-    """Runs until its lifeline ends or the supervisor says Stop."""
+    """Runs until its lifeline ends or the supervisor sends Stop."""
 
     def __init__(self, lifeline: Lifeline, begun: int) -> None:
         """Set up; `begun` is the descriptor of the memory that outlives the brokers."""
@@ -254,7 +254,7 @@ class BrokerService:
                     self._report_lost_connection(serial)
 
     def _report_lost_connection(self, serial: int) -> None:
-        """Ask the supervisor to replace unreachable processes, if they are not dead anyway."""
+        """Report an unreachable process to the supervisor, which replaces it unless it is dead."""
         if serial in self._core.peers:
             self._core.stop_giving_to(serial)
             self._lifeline.send(wire.ConnectionLost(serial))
@@ -266,7 +266,7 @@ class BrokerService:
     # -------------------------------------------------------------- incoming
 
     def _read(self, router: PeerRouter) -> None:
-        """Take some of the messages that have come."""
+        """Process some of the received messages."""
         inbox = router.inbox
         for _ in range(min(len(inbox), _MESSAGES_A_TURN)):
             connection, frames = inbox.popleft()
@@ -352,9 +352,9 @@ class BrokerService:
             raise ProtocolError(f"{kind.__name__} is unexpected on the lifeline of the broker")
 
     def _retire(self, message: wire.Retire) -> None:
-        """Retire an instance now, a generation after the requests to it that are on their way.
+        """Retire an instance now, but a generation after the requests that are on their way to it.
 
-        Frontends have sent these before they took note of what comes in its place.
+        Frontends have sent these before they knew of its successor.
         """
         if message.serial:
             self._core.retire(message)

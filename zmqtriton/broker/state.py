@@ -1,6 +1,6 @@
 """The state of the broker: its peers, the models that it serves, and the messages to be sent.
 
-All parts have it, under the same names. It consists of data and accounts: the parts decide.
+All parts have the state, under the same names. It consists of data and accounts; the parts decide.
 """
 
 from __future__ import annotations

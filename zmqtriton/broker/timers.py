@@ -12,10 +12,10 @@ from zmqtriton.broker.scheduling.scheduler import Scheduler
 
 
 class Timer(NamedTuple):
-    """A point in time at which something is due.
+    """A time at which something is due.
 
-    It is obsolete once its request is answered or has left its queue, its batch has returned, or
-    its queue has another timer.
+    A timer is obsolete once its request is answered or has left its queue, its batch has returned,
+    or its queue has another timer.
     """
 
     at_ns: int
@@ -67,13 +67,13 @@ class Timers:
             self._clean_at = max(self._FEW, 2 * len(self.timed))
 
     def next_due_ns(self) -> int | None:
-        """When pop_due() will have something, if nothing else happens."""
+        """Return the time when pop_due() will have a timer, without other events."""
         while self.timed and not self.timed[0].is_running:
             heapq.heappop(self.timed)
         return self.timed[0].at_ns if self.timed else None
 
     def pop_due(self, now_ns: int) -> Timer | None:
-        """Take the next timer that is due."""
+        """Remove and return the next timer that is due."""
         at_ns = self.next_due_ns()
         if at_ns is None or at_ns > now_ns:
             return None

@@ -1,8 +1,8 @@
 """Finds the backend that runs a model, and the file: by the configuration, then by content.
 
-Reads names in the model's and the backends' directories, and of files model.py alone, which may
-declare a function: other files are then its data. Any other directory with model.onnx and model.py
-is an ONNX model, as in Triton, so the order of the tables below is part of the behaviour.
+Reads file names in the model's and the backends' directories, and the content of model.py alone: if
+it declares a function, the other files are its data. Any other directory with model.onnx and
+model.py is an ONNX model, as in Triton, so the order of the tables below is part of the behaviour.
 """
 
 from __future__ import annotations
@@ -123,7 +123,7 @@ def complete_backend(config: Any, model_name: str, model_dir: Path) -> None:
 def complete_for_file(config: Any, file: Path) -> None:
     """Complete the configuration of a model that is one Python file, which its caller has named.
 
-    Raises ConfigError if it is of a model of another kind.
+    Raises ConfigError if the configuration is for another kind of model.
     """
     backend = models_in(file)[0] or PYTHON
     for field in ("platform", "backend"):
@@ -174,7 +174,7 @@ def _framework_from_files(config: Any, model_dir: Path) -> _Framework | None:
 
 
 def _first_version_entries(model_dir: Path) -> dict[str, Path]:
-    """Return the entries of the first subdirectory by name."""
+    """Return the entries of the first version directory, by name."""
     try:
         first = min(
             entry
@@ -257,7 +257,7 @@ def backend_package(name: str) -> Package | None:
 
 
 def frameworks() -> dict[str, tuple[str, str]]:
-    """Return, by backends of add-ons, the module that one imports and the packages with it."""
+    """Return, by add-ons' backends, the module that a backend imports, and its packages."""
     texts = FRAMEWORK.named_in(addons.offers()).items()
     rows = {name: text.partition(" ") for name, text in texts}
     return {name: (module, packages or module) for name, (module, _, packages) in rows.items()}

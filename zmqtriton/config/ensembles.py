@@ -33,7 +33,7 @@ def member_steps(config: Any) -> list[tuple[str, int]]:
 def step_problems(config: Any) -> Iterator[Problem]:
     """Return the problems of the sections and of each step.
 
-    If all steps have their maps, those of the graph, too.
+    Adds the problems of the graph if all steps have their maps.
     """
     yield from _section_problems(config)
     steps = config.ensemble_scheduling.step
@@ -130,7 +130,7 @@ def _output_problems(
 
 
 class EnsembleGraph:
-    """Which step writes a tensor, and which steps read it."""
+    """The graph of an ensemble: the step that writes each tensor, and the steps that read it."""
 
     def __init__(self, config: Any) -> None:
         steps = config.ensemble_scheduling.step

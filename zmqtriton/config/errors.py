@@ -21,7 +21,7 @@ FieldPath = tuple[str | int, ...]
 
 @dataclass(frozen=True)
 class Problem(Finding):
-    """A finding that a load may end with. Its detail is the parser's message."""
+    """A problem that can make a load fail. Its detail is the parser's message."""
 
     field: FieldPath = ()
     #: The line with a caret under the place.
@@ -80,5 +80,5 @@ def _give_reason(error: Error, problem: Problem) -> Error:
 
 
 def rule_problems(*rules: tuple[object, str, FieldPath]) -> Iterator[Problem]:
-    """Return the problem of each rule that is broken: whether it is, its text, and its place."""
+    """Return the problems of broken rules; a rule is (is_broken, text, place)."""
     return (Problem(text, field) for is_broken, text, field in rules if is_broken)

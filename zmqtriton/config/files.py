@@ -91,7 +91,7 @@ def check_paths(config: Any, model_dir: Path) -> None:
 
 
 def path_problems(config: Any, model_dir: Path) -> Iterator[Problem]:
-    """Return problems of files outside of where they may be."""
+    """Return the problems of named files that are outside of their directories."""
     for index, output in enumerate(config.output):
         name = output.label_filename
         if name and path_inside(model_dir, name, model_dir) is None:
@@ -127,7 +127,7 @@ def read_labels(config: Any, model_dir: Path) -> str:
 
 
 def client_files(value_of: Callable[[str], Any]) -> list[ClientFile]:
-    """Return the files that add-ons read with these options, which are asked for by field."""
+    """Return the files of models that add-ons read; `value_of` returns an option by its field."""
     return FILE.all_of(addons.offers_in_use(value_of))
 
 

@@ -66,7 +66,7 @@ def apply_group_defaults(config: Any, gpus: Sequence[int] = ()) -> None:
 
 
 def set_instance_count(config: Any, count: int, group: str = "") -> None:
-    """Set the count of the instance group of this name, which only a model with several needs.
+    """Set the count of the instance group with this name; a single group needs no name.
 
     Raises InvalidArgument.
     """

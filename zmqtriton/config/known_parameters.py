@@ -56,7 +56,7 @@ class ModelSettings(Protocol):
 
 
 class TrialSettings(ModelSettings, Protocol):
-    """A module for a version that is tried beside the one that serves."""
+    """A module for the parameters of trials: versions that are tried next to the serving one."""
 
     #: The folder of decisions, in the state directory.
     FOLDER: str
@@ -78,7 +78,7 @@ def problems(config: Any, kind: str = SETTINGS.name) -> Iterator[Problem]:
 
 
 def read(config: Any) -> dict[str, Any]:
-    """Return the values of parameters for add-ons, by the add-on's name, if it has any."""
+    """Return the add-ons' values of parameters, by the add-on's name, if any are set."""
     of_add_ons = (
         (add_on.declared.name, _module(add_on).read(config))
         for add_on in addons.offering(SETTINGS.name)
@@ -91,7 +91,7 @@ def _module(add_on: addons.Installed, kind: str = SETTINGS.name) -> Any:
 
 
 def read_trial(config: Any) -> Any:
-    """Return the settings of the version that is tried; None without any."""
+    """Return the settings of the version on trial; None without a trial."""
     trial = _trial()
     return None if trial is None else trial.read(config)
 
@@ -118,7 +118,7 @@ def _trial() -> Any:
 
 
 def types() -> Iterator[type]:
-    """Yield the types of all values."""
+    """Yield the types of all values that `read` may return."""
     offers = addons.offers()
     for module in (*SETTINGS.all_of(offers), *TRIAL.all_of(offers)):
         yield from module.TYPES
@@ -285,7 +285,7 @@ _NAMES_IN_ANY_CASE = frozenset(one.name for one in _ALL if one.has_any_case)
 
 
 def own_parameter_problems(config: Any) -> Iterator[Problem]:
-    """Return values that cannot be meant."""
+    """Return the problems of parameters whose values make no sense."""
     yield from parameter_problems(config)
     yield from quota_problems(config)
     yield from problems(config, SETTINGS.name)
@@ -296,7 +296,7 @@ def own_parameter_problems(config: Any) -> Iterator[Problem]:
 
 
 def misspelt_parameter_problems(config: Any) -> Iterator[Problem]:
-    """Return unknown names that are similar to ones with a meaning."""
+    """Return warnings of unknown parameters with a name similar to a known one."""
     of_add_ons = addons.parameters()
     upper = {name.upper(): name for name in (*(one.name for one in _ALL), *of_add_ons)}
     for name in sorted(config.parameters):

@@ -75,7 +75,7 @@ def load_config(
 
 
 def check_runnable(config: Any, host: ModelHost, path: Path | None = None) -> None:
-    """Check what Triton finds out when it creates the model: its versions fail, not the reading."""
+    """Check the groups as Triton does when it creates a model: then its versions fail."""
     try:
         raise_first(group_problems(config, host.gpus, host.min_compute_capability))
     except ConfigError as error:
@@ -106,7 +106,7 @@ def merge_completion(
 
 
 def source_of(config_path: Path | None, override: str | None = None) -> str:
-    """Return the address of the model's other files, or "". Raises ConfigError."""
+    """Return the address of a store with more files of the model, or "". Raises ConfigError."""
     path = None if override is not None else config_path
     text = path.read_text("utf-8", "replace") if path else override or ""
     if MODEL_SOURCE not in text:

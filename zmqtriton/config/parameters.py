@@ -70,12 +70,12 @@ _CHOICES = {
 
 
 def _problem(name: str, value: str, fault: str) -> Problem:
-    """Return the problem of a parameter whose value cannot be meant."""
+    """Return the problem of a parameter whose value makes no sense."""
     return Problem(f"{name} is '{value}', {fault}", ("parameters", name))
 
 
 def parameter_problems(config: Any) -> Iterator[Problem]:
-    """Return values that cannot be meant."""
+    """Return the problems of parameters whose values make no sense."""
     if FORCE_CPU_ONLY in config.parameters:
         value = parameter_text(config, FORCE_CPU_ONLY)
         if value not in ("yes", "no"):
@@ -138,7 +138,7 @@ def _stream_problems(config: Any) -> Iterator[Problem]:
 
 
 def _limit_problems(config: Any) -> Iterator[Problem]:
-    """Return the limits that the broker would not understand."""
+    """Return the problems of limits that the broker could not use."""
     for name in config.parameters:
         must_be = _LIMITS.get(name.lower())
         if must_be is None:
@@ -160,7 +160,7 @@ def _number(text: str) -> float:
 
 
 def kind_of_instances(config: Any) -> str:
-    """Return "forks" or "threads" of a process that has loaded the model; "" for processes."""
+    """Return "forks" or "threads" if one process loads the model for all instances, else ""."""
     value = parameter_text(config, INSTANCES)
     return value if value in instances.INSTANCE_KINDS else ""
 
@@ -177,7 +177,7 @@ def load_timeout_s(config: Any) -> float:
 
 
 def chosen_user(config: Any, allowed: Sequence[str]) -> str:
-    """Return the user that it runs as, the first one by default; "" if none is allowed.
+    """Return the user that the model runs as, by default the first; "" if none is allowed.
 
     Raises ConfigError.
     """
@@ -190,7 +190,7 @@ def chosen_user(config: Any, allowed: Sequence[str]) -> str:
 
 
 def declared_callees(config: Any) -> tuple[str, ...]:
-    """Return the models that it says it calls, each once."""
+    """Return the models that the configuration declares as called, each once."""
     names = parameter_text(config, BLS_MODELS).split(",")
     return tuple(dict.fromkeys(name.strip() for name in names if name.strip()))
 
@@ -232,7 +232,7 @@ NO_QUOTA = Quota()
 
 
 def quota_of(config: Any, usual: Quota) -> Quota:
-    """Return the limits of a model; `usual` holds for unset ones, or if anything is wrong."""
+    """Return the limits of a model; `usual` has the defaults, and all limits if one is invalid."""
     if any(quota_problems(config)):
         return usual
     segments = parse_size(parameter_text(config, MAX_SEGMENT_BYTES).strip())
@@ -246,7 +246,7 @@ def quota_of(config: Any, usual: Quota) -> Quota:
 
 
 def quota_problems(config: Any) -> Iterator[Problem]:
-    """Return limits that cannot be meant."""
+    """Return the problems of limits that make no sense."""
     for name in QUOTA_PARAMETERS:
         if name not in config.parameters:
             continue

@@ -224,8 +224,8 @@ def parse_text(text: str, path: str = "config.pbtxt", *, may_have_more: bool = F
 def parse_json(text: str) -> Any:
     """Return the ModelConfig in proto JSON.
 
-    Names may be snake_case or camelCase, and enums in any case; what Triton's reader of JSON
-    forgives is forgiven.
+    Names may be snake_case or camelCase, and enums in any case; deviations from JSON that Triton's
+    reader allows are allowed.
     """
     if len(text) > MAX_CONFIG_BYTES:
         raise ConfigError(_too_large_text(len(text)))
@@ -335,7 +335,7 @@ def _suggestion_for(message: str) -> str:
 
 
 def from_bytes(data: bytes) -> Any:
-    """Return the configuration of its protobuf."""
+    """Return the configuration from serialized protobuf."""
     return zmqtriton_protos.ModelConfig.FromString(data)
 
 
@@ -387,7 +387,7 @@ def _value_to_json(field: Any, value: Any) -> Any:
 
 
 def _float_to_json(value: float, *, is_float32: bool) -> float | int | str:
-    """Return proto JSON's form.
+    """Return a number in proto JSON's form.
 
     1.0 is 1, a float32 has as few digits as it needs, NaN is a string.
     """

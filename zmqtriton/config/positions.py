@@ -2,7 +2,7 @@
 
 Used when something is wrong, so that the reason names a line; never by a load that succeeds. Reads
 any text, right or wrong, as far as it can: only the parser judges it. The parser stops at the first
-unknown name, where this goes on; fields and enums are known by the descriptors.
+unknown name, but this module continues; fields and enums are known by the descriptors.
 """
 
 from __future__ import annotations
@@ -167,7 +167,7 @@ def _tokenize(text: str) -> Iterator[tuple[str, Position]]:
 
 
 def locate(problem: Problem, path: Path | None, positions: PositionIndex | None = None) -> Problem:
-    """Return the problem with its place in the file, if it has none yet and there is one."""
+    """Return the problem with its place in the file, if it lacks one that can be found."""
     if path is None or problem.path or not problem.field:
         return problem
     place = (positions or read_positions(path)).find(problem.field)

@@ -3,8 +3,8 @@
 Runs after `model_config.apply_defaults`, and again after a model's own auto-completion. Yields
 problems in the order of Triton's checks; looks at the message only: directories are checked in
 `files`, instance groups in `instances`, states in `states`. Beyond Triton's rules it refuses
-numbers that no machine can hold, and times beyond `MAX_TIME_US`, which would overflow a timer
-there, so that they fail here with a reason.
+numbers that no machine can hold, and times beyond `MAX_TIME_US`, which would overflow a timer, so
+that the load fails with a reason.
 """
 
 from __future__ import annotations

@@ -1,3 +1,3 @@
-"""Commands of `zmqtriton-ctl`, which is an add-on; this is the name that further ones import."""
+"""The name for imports of further commands of `zmqtriton-ctl`, whose own code is an add-on."""
 
 from zmqtriton_standard.ctl.asking import run_with_client

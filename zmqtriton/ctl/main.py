@@ -1,4 +1,4 @@
-"""The program `zmqtriton-ctl`, whose code is an add-on; this is the name that starts it."""
+"""The name that starts the program `zmqtriton-ctl`, whose code is an add-on."""
 
 import sys
 

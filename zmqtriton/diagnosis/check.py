@@ -93,13 +93,13 @@ def run_check(words: list[str]) -> int:
 
 
 def _as_option(word: str) -> str:
-    """Return a word of the command line; a Python file is a model by itself."""
+    """Return a word of the command line; the name of a Python file becomes `--model-file`."""
     is_file = word.endswith(".py") and not word.startswith("-")
     return f"--model-file={word}" if is_file else word
 
 
 def check_all(options: Options) -> Report:
-    """Return everything that a server with these options would find, and more."""
+    """Return the problems that a server with these options would find, and further ones."""
     lowest = options.min_supported_compute_capability
     rules = CheckOptions(
         config_name=options.model_config_name,

@@ -45,7 +45,7 @@ def find_target(
 ) -> Target:
     """Return the selected server; without one, the start of a server with these options.
 
-    Raises NoServerError if a server is named that there is not.
+    Raises NoServerError if a named server does not run.
     """
     directories = list(find_directories(selector.directory))
     silent: Path | None = None
@@ -75,7 +75,7 @@ def _connect(selector: ServerSelector) -> Client | None:
 
 
 def _running(client: Client, more: Sequence[str], directories: Sequence[Path]) -> Target:
-    """Ask a server for all that is judged of it. Raises NoServerError."""
+    """Ask a server for the facts that the doctor judges. Raises NoServerError."""
     _ = client.identity  # first, since a server that is stopped is not waited for long
     answers = ServerAnswers(client)
     troubles = [(name, findings[0].text) for name, findings in explain_troubled(answers)]
@@ -103,7 +103,7 @@ def _describe(target: Target) -> str:
 def _read_options(
     words: Sequence[str], repositories: Sequence[str], root: Path
 ) -> tuple[Mapping[str, Any], Options | None, str]:
-    """Return the options of a server that would be started here, or why it would not."""
+    """Return the options of a server that would be started here, or why it could not start."""
     line = list(words)
     if not line:
         text = os.environ.get("ZMQTRITON_OPTIONS") or read_unit_options(root)

@@ -144,7 +144,7 @@ def examine(chapters: Mapping[str, Iterable[Finding]]) -> list[Finding]:
 
 
 def _guard(subject: str, findings: Iterable[Finding]) -> Iterator[Finding]:
-    """Yield the findings; where the subject cannot be read, a note of that."""
+    """Yield the findings; if the subject cannot be read, a note about that."""
     try:
         yield from findings
     except Exception as error:  # noqa: BLE001 - whatever a machine has, the rest is judged

@@ -1,6 +1,6 @@
-"""A connection to a server on this machine, which asks its models without HTTP.
+"""A connection to a server on this machine, to call its models without HTTP.
 
-The guest has the way to the models; their responses come on it.
+The guest sends the requests, and receives their responses.
 """
 
 from __future__ import annotations
@@ -91,7 +91,7 @@ class Responses(Iterator[InferenceResponse], AbstractContextManager["Responses"]
     """The responses to one request, for a thread."""
 
     def __init__(self, guest: Guest, name: str, version: str, request: InferenceRequest) -> None:
-        """Ask. Raises Unavailable without a connection."""
+        """Send the request. Raises Unavailable without a connection."""
         self._name = name
         within_s = request.deadline_s
         self._guest = guest
@@ -132,7 +132,7 @@ class Responses(Iterator[InferenceResponse], AbstractContextManager["Responses"]
         return None if self._until_s is None else max(0.0, self._until_s - time.monotonic())
 
     def proceed(self, response: InferenceResponse | None) -> None:
-        """Ask for the response after this one, if there is one."""
+        """Request the response after this one, unless this is the last."""
         self.coming = None
         if response is not None and not response.final:
             self._await(self._stream.proceed)
@@ -191,7 +191,7 @@ SCRAPER = Hook[Callable[[Gateway], Scraper]]("embedded.scraper")
 
 
 class Connection(AbstractContextManager["Connection"]):
-    """Takes part in a server. To be used with `with`, or closed."""
+    """A connection to a server, as one of its frontends. Use it with `with`, or close it."""
 
     def __init__(self, guest: Guest) -> None:
         self._guest = guest
@@ -261,7 +261,7 @@ class Connection(AbstractContextManager["Connection"]):
         return self._guest.wait(make(self._guest.gateway).scrape())
 
     def call(self, name: str, /, *values: Any, **named: Any) -> Any:
-        """Return the answer of the function with this name, also if this has it, such as `load`."""
+        """Call the function of this name, also if the connection has such a method (`load`)."""
         if not isinstance(name, str):
             raise TypeError(f"the name of a function must be a string, got {described(name)}")
         return self.__getattr__(name)(*values, **named)
@@ -323,10 +323,10 @@ class Connection(AbstractContextManager["Connection"]):
         files: dict[str, bytes] | None = None,
         timeout_s: float | None = None,
     ) -> Model:
-        """Load a model, or load it anew; return it when it can be asked.
+        """Load or reload a model, and return it when it can be called.
 
         `config` is JSON in place of its config.pbtxt, `files` are contents by their paths in the
-        model's directory. Raises why it is not loaded.
+        model's directory. Raises the reason if it is not loaded.
         """
         parameters = {} if config is None else {"config": config}
         contents = {f"file:{path}": content for path, content in (files or {}).items()}
@@ -346,13 +346,14 @@ class Connection(AbstractContextManager["Connection"]):
         on_report: Callable[[str], object] = lambda report: None,
         timeout_s: float | None = None,
     ) -> Model:
-        """Serve a model from this process; return it when it can be asked.
+        """Serve a model from this process, and return it when it can be called.
 
-        A class like TritonPythonModel, or one for each instance, which all run here, each on a
-        thread of its own; with `processes` each in a process that multiprocessing starts, and what
-        that says with `hosted_process.report` comes to `on_report`. `config` has the fields of
-        config.pbtxt. A model of this name is replaced without a failed request. Raises why it is
-        not loaded. Interrupted, it may be loaded, and is unloaded with the others.
+        A class like TritonPythonModel, or one for each instance. All run here, each on a thread of
+        its own; with `processes` each runs in a process that multiprocessing starts, whose texts
+        from `hosted_process.report` come to `on_report`. `config` has the fields of config.pbtxt. A
+        model of this name is replaced without a failed request. Raises the reason if the model is
+        not loaded. If the call is interrupted, the model may be loaded, and is unloaded with the
+        others.
         """
         classes = [*model_classes] if isinstance(model_classes, list | tuple) else [model_classes]
         whole = {

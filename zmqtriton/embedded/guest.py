@@ -3,8 +3,8 @@
 Everything that touches the gateway runs on the frontend's loop; other threads wait for it or are
 called back. Knows no models.
 
-The instances speak the stub's protocol and are stubs to all other processes. What a process of
-their own would do to itself, these leave undone: it is the user's. Where such a process would die,
+The instances speak the stub's protocol and are stubs to all other processes. A stub changes its own
+process, but an instance here does not, because the process is the user's. Where a stub would die,
 the thread ends.
 """
 
@@ -74,7 +74,7 @@ class _Binding(NamedTuple):
 
 
 class _Missing:
-    """In place of a class that is not bound any more."""
+    """The model of an instance whose class is no longer bound."""
 
     def __init__(self) -> None:
         raise InternalError("nothing is bound here for this instance: bind the model again")
@@ -151,13 +151,13 @@ class _SharedProcess(ProcessOfClass):
     def adopt(
         self, instance: StubInstance, bootstrap: wire.Bootstrap, memory: TensorMemory
     ) -> None:
-        """Leave pb_utils alone, and forks: several instances are here."""
+        """Change nothing for pb_utils and forks: several instances share this process."""
 
     def settle(self) -> None:
-        """Leave the garbage collector alone."""
+        """Change nothing: the garbage collector is the user's."""
 
     def collect(self) -> None:
-        """Leave the garbage collector alone."""
+        """Collect nothing: the garbage collector is the user's."""
 
     def lose_supervisor(self, finalize: Callable[[], None]) -> None:
         finalize()
@@ -196,7 +196,7 @@ class HostedThread(threading.Thread):
 
 
 class _GuestGateway(Gateway):
-    """A gateway in a process that is not the server's: it leaves that one's log alone."""
+    """The gateway of a guest: it leaves the log of the user's process alone."""
 
     def __init__(self, lifeline: Lifeline, on_end: Callable[[], None], hosting: Hosting) -> None:
         super().__init__(lifeline, on_end)
@@ -210,7 +210,7 @@ class _GuestGateway(Gateway):
 
 
 class Guest:
-    """Joins the server behind a control connection. To be closed."""
+    """Joins the server of a control connection, as a guest. Must be closed."""
 
     def __init__(self, lifeline: Lifeline, *, is_invited: bool = False) -> None:
         """Join. Raises the server's error if it refuses, and Unavailable if it ends.
@@ -244,7 +244,7 @@ class Guest:
     # ------------------------------------------------- called by other threads
 
     def soon(self, call: Callable[..., object], *arguments: Any) -> None:
-        """Have the loop call this soon. Raises Unavailable without a connection."""
+        """Let the loop call a function soon. Raises Unavailable without a connection."""
         self._give(lambda: self._loop.call_soon_threadsafe(call, *arguments))
 
     def start(self, work: Coroutine[Any, Any, _T]) -> Future[_T]:
@@ -258,7 +258,7 @@ class Guest:
             raise
 
     def _give(self, give: Callable[[], _T]) -> _T:
-        """Give the loop something to do, which it does though it may be the last."""
+        """Give the loop a task, which it carries out even if the loop is ending."""
         with self._lock:
             self._check_open()
             return give()
@@ -272,9 +272,9 @@ class Guest:
     def own(
         self, name: str, version: str, request: InferenceRequest
     ) -> tuple[InferenceRequest, list[Any]]:
-        """Return a request to a model that its sender cannot change, and what to hold for it.
+        """Return a copy of a request that its sender cannot change, and the objects to keep for it.
 
-        Hold that until the request is sent. Raises InvalidArgument for inputs that the model cannot
+        Keep them until the request is sent. Raises InvalidArgument for inputs that the model cannot
         have, and Unavailable without a connection.
         """
         self._check_open()  # a fork must not write to the arena of its parent
@@ -325,7 +325,7 @@ class Guest:
             self._thread.join()
 
     def _set_problem(self, problem: str) -> None:
-        """Take no more work: from here on all of it is refused with this."""
+        """Refuse all further work, because of this problem."""
         with self._lock:
             self._problem = self._problem or problem
 
@@ -364,7 +364,7 @@ class Guest:
             self._loop.stop()
 
     def _leave(self, within_ms: int) -> None:
-        """Go when everything is answered and read, here and by models here: the server stops."""
+        """Leave a stopping server, once all requests from here and to models here are answered."""
         is_busy = self.gateway.in_flight or self.streams or self.hosting.is_running
         if within_ms <= 0 or not is_busy:
             self._lose()

@@ -132,7 +132,7 @@ class GuestSink(Sink):
     ) -> None:
         """Set up; `kept` is held until the request is sent.
 
-        `among` are those that are going on, which end with the connection.
+        `among` has the sinks of all running requests, which end with the connection.
         """
         self._pending = Pending(entrance.gateway, self)
         self._entrance = entrance
@@ -148,7 +148,7 @@ class GuestSink(Sink):
             self._deadline_ns = time.monotonic_ns() + int(request.deadline_s * 1e9)
 
     def begin(self, coming: Coming) -> None:
-        """Ask; the future gets the first response."""
+        """Send the request; the future gets the first response."""
         self._open.add(self)
         self._coming = coming
         ask = Ask(self._name, self._read, deadline_ns=self._deadline_ns, begun_ns=now_ns())
@@ -162,12 +162,12 @@ class GuestSink(Sink):
         return checked._replace(on_asked=self._drop_inputs)
 
     def _drop_inputs(self) -> None:
-        """Drop the inputs: they are where models read them, or none will."""
+        """Drop the inputs: they have been sent, or never will be."""
         self._request = self._request._replace(inputs={})
         self._kept = []
 
     def proceed(self, coming: Coming) -> None:
-        """Have the future get the response of a stream that follows."""
+        """Let the stream send its next response, which the future gets."""
         self._coming = coming
         if self in self._open:
             self._demand.set()

@@ -1,8 +1,8 @@
 """An instance in a process of its own, which the user's process starts with multiprocessing.
 
-It is the user's code that runs there, without sharing the interpreter's lock with the rest. How the
-process comes to be is what multiprocessing is set to, on any Python a fork where nothing is set, or
-a new interpreter that gets the model's class as a pickle.
+The model there does not share the interpreter's lock with the rest of the user's code. The process
+is made as multiprocessing is set up: by default a fork, on any Python, or else a new interpreter
+that gets the model's class as a pickle.
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ def _received(*duplicates: Any) -> _Passed:
 
 
 def _context() -> Any:
-    """Return the set way to start processes, or a fork, which Python 3.14 no longer prefers."""
+    """Return multiprocessing's context as it is set, or by default the one that forks."""
     return multiprocessing.get_context(multiprocessing.get_start_method(allow_none=True) or "fork")
 
 
@@ -148,7 +148,7 @@ class HostedProcess(threading.Thread):
         self._on_end(self)
 
     def _wait(self, process: Any, lifeline: Lifeline, reports: int) -> None:
-        """Wait for the end, and bring it about if the supervisor has left the instance."""
+        """Wait for the end of the process; kill it if it outlives the supervisor's connection."""
         # not its sentinel, which any fork of this moment would hold open
         ended = os.pidfd_open(process.pid)
         poller = select.poll()

@@ -1,4 +1,4 @@
-"""A model of a server, to be asked from this process; how it is asked is its channel's matter."""
+"""A model of a server, which this process calls through a channel."""
 
 from __future__ import annotations
 
@@ -9,20 +9,20 @@ from zmqtriton.embedded.requests import InferenceRequest, InferenceResponse, mer
 
 
 class ModelChannel(Protocol):
-    """The way to the models of one server; "" is the newest version that is loaded."""
+    """The way to the models of one server. The version "" is the newest loaded one."""
 
     def infer(
         self, model: str, version: str, request: InferenceRequest
     ) -> Iterator[InferenceResponse]:
-        """Ask, and iterate over the responses."""
+        """Send a request, and iterate over the responses."""
 
     def async_infer(
         self, model: str, version: str, request: InferenceRequest
     ) -> AsyncIterator[InferenceResponse]:
-        """Ask, and iterate over the responses in a coroutine."""
+        """Send a request, and iterate over the responses in a coroutine."""
 
     def is_ready(self, model: str, version: str) -> bool:
-        """True if it could execute a request now."""
+        """True if the model could execute a request now."""
 
     def metadata(self, model: str, version: str) -> dict[str, Any]:
         """Return the model's metadata in the protocol's form."""
@@ -60,10 +60,10 @@ class Model:
     ) -> Iterator[InferenceResponse]:
         """Iterate over the responses: one, or those that a decoupled model sends.
 
-        The request is under way when this returns, so its inputs may change; over a socket, large
-        ones must not before the first response is there. Closing the iterator, or dropping it,
-        cancels the request. Raises the server's error where there is no response, and TimeoutError
-        when the request's deadline has passed.
+        The request is sent when this returns, so its inputs may change; over a socket, large inputs
+        must not change before the first response. Closing the iterator, or dropping it, cancels the
+        request. Raises the server's error where there is no response, and TimeoutError when the
+        request's deadline has passed.
         """
         return self._channel.infer(self.name, self.version, merged(request, inputs, options))
 
@@ -76,14 +76,14 @@ class Model:
     ) -> AsyncIterator[InferenceResponse]:
         """Iterate over the responses as `infer` does, in a coroutine of any event loop.
 
-        Over a socket it must be one of the thread that the connection belongs to.
+        Over a socket, the loop must be one of the connection's thread.
         """
         return self._channel.async_infer(self.name, self.version, merged(request, inputs, options))
 
     # ------------------------------------------------------------- the model
 
     def is_ready(self) -> bool:
-        """True if it could execute a request now."""
+        """True if the model could execute a request now."""
         return self._channel.is_ready(self.name, self.version)
 
     def metadata(self) -> dict[str, Any]:
@@ -94,7 +94,7 @@ class Model:
 
     @property
     def batch_ready(self) -> bool:
-        """True if its first dimension is that of a batch."""
+        """True if the first dimension of the model's tensors is the batch."""
         return int(self.config().get("max_batch_size", 0)) > 0
 
     def statistics(self) -> dict[str, Any]:

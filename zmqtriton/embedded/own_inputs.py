@@ -1,9 +1,9 @@
-"""Requests as their sender has left them: it may change its inputs as soon as its call returns.
+"""Copies of requests: a sender may change its inputs as soon as its call returns.
 
 The loop reads a request after that, so the sender's thread copies what can change. It copies a
 large array to the place that models read, so the loop need not. An array of the server
-(`Connection.empty`) is in such a place already, and is lent. Another type than the model's, and
-what is wrong with a request, are left to the loop where they need not be known here.
+(`Connection.empty`) is in such a place already, and is lent. Conversions and faults of a request
+are left to the loop where they do not matter here.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""A server that this process starts, asks and ends; it ends with this process at the latest."""
+"""A server that this process starts, calls and ends; it ends with this process at the latest."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
 """The Python of a model: the interpreter from its configuration, and its user.
 
-Both are quick. What makes environments takes minutes, and is an add-on.
+Both are found quickly. To build environments takes minutes, and is an add-on's work.
 """

@@ -112,7 +112,7 @@ class EnvironmentSpec(NamedTuple):
 def resolve_environment(
     config: Any, model_dir: Path, *, may_build: bool, of_backend: str = ""
 ) -> Environment | EnvironmentSpec:
-    """Return the environment that the parameters ask for. Raises the error of what they name.
+    """Return the environment that the parameters ask for. Raises an error if it is not usable.
 
     `of_backend` is the archive that the model's backend brings, for models that ask for nothing.
     """

@@ -87,7 +87,7 @@ class StubUser(NamedTuple):
 
 
 class StubUsers:
-    """The users of the command line; none if models run as the server's own."""
+    """The users of the command line; none if models run as the server's own user."""
 
     def __init__(self, names: Sequence[str]) -> None:
         """Look the users up. Raises UserError."""
@@ -103,13 +103,13 @@ class StubUsers:
         return self._users[name] if name else None
 
     def check(self, paths: Sequence[Path]) -> None:
-        """Try whether each may be taken, and reaches these paths. Raises UserError."""
+        """Try whether each user can be used, and reaches these paths. Raises UserError."""
         for user in self._users.values():
             _check(user, [str(path) for path in (*paths, *_module_paths())])
 
 
 def find_user(name: str) -> StubUser:
-    """Return a user. Raises UserError if models cannot be this one's."""
+    """Look a user up. Raises UserError for root, the server's own user and unknown ones."""
     try:
         entry = pwd.getpwnam(name)
     except KeyError:
@@ -159,7 +159,7 @@ def _check(user: StubUser, paths: Sequence[str]) -> None:
 def give_directory(parent: str, user: StubUser) -> str:
     """Return the user's own directory below this one, which is made if it can be.
 
-    If not, the process that uses it reports that.
+    If it cannot be made, the process that uses it reports that.
     """
     path = os.path.join(parent, user.name)
     with suppress(OSError):

@@ -42,7 +42,7 @@ class ProcessorUse(NamedTuple):
 
 
 def available_bytes(proc: Path = Path("/proc"), groups: Path = Path("/sys/fs/cgroup")) -> int:
-    """Return the smallest rest of the machine and of each enclosing control group."""
+    """Return the memory that is left: the least of the machine and the enclosing control groups."""
     return min([_available_on_machine(proc), *_available_in_cgroups(proc, groups)])
 
 

@@ -1,9 +1,9 @@
-"""The lacks of a machine, which the start and the doctor tell in the same words.
+"""The shortages of a machine; the start and the doctor report them in the same words.
 
 System calls, the Python's build, the size of files (`ulimit -f`, which the kernel also applies to
-shared memory), and limits of processes and threads: of a user, and of control groups. Whatever
-meets one of those says `Resource temporarily unavailable` or `can't start new thread`, and a
-numeric library may end its process; none of them names the limit.
+shared memory), and limits of processes and threads: of a user, and of control groups. A program
+that meets such a limit says `Resource temporarily unavailable` or `can't start new thread`, and a
+numeric library may end its process; neither names the limit.
 """
 
 from __future__ import annotations
@@ -130,14 +130,14 @@ def _tasks_of_user(root: Path) -> int:
 
 
 def raise_file_size() -> None:
-    """Raise the limit as far as this user may, for all that this process starts, too."""
+    """Raise the limit of a file's size as far as this user may, for child processes as well."""
     soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
     if soft != hard:
         resource.setrlimit(resource.RLIMIT_FSIZE, (hard, hard))
 
 
 def file_size_shortage() -> str:
-    """Return why no server can start under this limit; "" if one can."""
+    """Return why no server can start under the limit of a file's size; "" if one can."""
     limit = resource.getrlimit(resource.RLIMIT_FSIZE)[1]
     if limit == resource.RLIM_INFINITY or limit >= _NEEDED_BYTES:
         return ""
@@ -148,7 +148,7 @@ def file_size_shortage() -> str:
 
 
 def missing_calls() -> Iterator[str]:
-    """Return a sentence for each call that does not work."""
+    """Return a sentence for each system call that is needed and does not work."""
     libc = "an unknown C library"
     with suppress(ValueError, OSError):
         libc = os.confstr("CS_GNU_LIBC_VERSION") or libc
@@ -202,7 +202,7 @@ PYTHON_ADVICE = (
 
 
 def python_problem() -> str:
-    """Return a sentence if the server's Python is a build that it does not run on."""
+    """Return a sentence if the server cannot run on this build of Python; else ""."""
     if sysconfig.get_config_var("Py_GIL_DISABLED"):
         return f"{sys.executable} is a free-threaded build of Python, which is not supported"
     return ""
@@ -256,7 +256,7 @@ def lacks(options: Options) -> Iterator[Lack]:
 
 
 def check(options: Options) -> None:
-    """Raise OSError, with a text for the server's operator, if none can start here."""
+    """Raise OSError, with a text for the server's operator, if a server cannot start here."""
     for lack in lacks(options):
         if lack.is_fatal:
             raise OSError(f"{lack.text}\n  {lack.advice}")

@@ -114,7 +114,7 @@ def _match_device(gpus: Sequence[Gpu], entry: str) -> Gpu | None:
 
 @contextmanager
 def nvml_library() -> Iterator[Any]:
-    """Open the library. Raises OSError without a driver, NvmlError if a call fails."""
+    """Open NVIDIA's management library. Raises OSError without it, NvmlError if a call fails."""
     nvml = ctypes.CDLL(_LIBRARY)
     call_nvml(nvml.nvmlInit_v2)
     try:

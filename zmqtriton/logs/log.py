@@ -91,7 +91,7 @@ class LogOutlet(LineStream):
         return {"lost_lines": self.lost, "unread_s": round(unread_s, 3)}
 
     def put(self, data: bytes) -> None:
-        """Write whole lines, and wait for that for a moment."""
+        """Write whole lines, and wait a moment until they are written."""
         with self._state:
             if self._take(data):
                 self._wait_a_moment()
@@ -149,7 +149,7 @@ class LogOutlet(LineStream):
             self._thread = thread
 
     def _wait_a_moment(self) -> None:
-        """Wait until the queue is written; all these waits together take a share of the time."""
+        """Wait a moment until the queue is written; such waits take a limited share of the time."""
         number, began_s = self._put_count, self._clock()
         gained_s = (began_s - self._at_s) * _WAITING_SHARE
         self._patience_s = min(_PATIENCE_S, self._patience_s + gained_s)

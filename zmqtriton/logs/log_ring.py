@@ -88,7 +88,7 @@ class LogRing(logging.Handler):
         self._add(KeptLine(0, record.created, letter, pid, file, number, *about))
 
     def keep_written(self, data: bytes, pid: int) -> None:
-        """Keep lines that this process of the server has written; for the thread that reads."""
+        """Keep lines that a process of the server has written; for the thread that reads them."""
         now_s = time.time()
         for written in data.decode("utf-8", "replace").splitlines():
             if written.strip():

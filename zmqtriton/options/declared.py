@@ -77,7 +77,7 @@ def _reader(reference: str) -> Callable[[str], Any]:
 
 
 def unmet(values: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
-    """Yield the options that want another one, which is not given, and that one."""
+    """Yield each option that requires another option which is not set, and that other option."""
     for option in DECLARED:
         required = option.declared.requires
         is_used = required and values[option.field] != option.default

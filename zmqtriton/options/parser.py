@@ -72,11 +72,11 @@ def parse(
     read_file: Callable[[str], str] | None = None,
     usual: Sequence[str] = (),
 ) -> Options:
-    """Return the options in argv, which lacks the program's name, and of the places below it.
+    """Return the options of argv (without the program's name), files and variables.
 
-    With `takes_directories` every argument that is not an option is a repository. `environment`
-    may have options and change defaults; `read_file` reads the file of --config; `usual` are words
-    that count if no place has the option. Raises OptionError and HelpRequested.
+    With `takes_directories` every argument that is not an option is a repository. `environment` may
+    have options and change defaults; `read_file` reads the file of --config; `usual` are words that
+    count if no place has the option. Raises OptionError and HelpRequested.
     """
     of_environment = sources.defaults(environment)
     levels = _read_levels(argv, takes_directories, environment, read_file, usual)

@@ -192,7 +192,7 @@ class Options:
     origins: tuple[tuple[str, str], ...] = field(default=(), compare=False)
 
     def value(self, field: str) -> Any:
-        """Return an option by its field; None of an add-on that is not here."""
+        """Return an option by its field; None if its add-on is not installed."""
         return getattr(self, field) if hasattr(self, field) else self.of_add_ons.get(field)
 
     def backend_settings(self, backend: str) -> dict[str, str]:

@@ -1,4 +1,4 @@
-"""Options beside the command line: those of a file in TOML, and those of environment variables.
+"""Options from a file in TOML, and from environment variables.
 
 Each place names an option as the command line does. Values are texts, which the options' own
 readers check. Add-ons may know variables of their own. Does no I/O.
@@ -37,7 +37,7 @@ class Entry(NamedTuple):
 
 
 def in_force(levels: Sequence[Sequence[Entry]]) -> Iterator[Entry]:
-    """Return the entries that count: an option stands whole in the last level that has it."""
+    """Return the entries that count: for each option, the entries of the last level with it."""
     for number, level in enumerate(levels, start=1):
         hidden = {each.option.field_name for higher in levels[number:] for each in higher}
         yield from (each for each in level if each.option.field_name not in hidden)

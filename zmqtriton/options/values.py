@@ -1,8 +1,8 @@
 """Parses the value of one command-line option, as Triton's parser does, and the values of traces.
 
 Each reader takes the text after `=` and returns the typed value, or raises `BadValue` with Triton's
-text. Knows no option by name and checks none against another. An operator restricts clients by
-category; each route and RPC has one.
+text. Knows no option by name and checks none against another. A value of a restriction names
+categories of routes and RPCs.
 
 --trace-config and the older --trace-* options are combined once the whole command line is read,
 since a later setting may undo an earlier one.
@@ -145,7 +145,7 @@ def _size(value: str) -> int:
 
 
 def integer_or_bool(value: str) -> int:
-    """Return a level, which words may switch on and off, too."""
+    """Return a level, which words may switch on and off as well."""
     word = value.lower()
     if word in ("true", "false"):
         return int(word == "true")
@@ -316,7 +316,7 @@ def core_numbers(value: str) -> set[int]:
 def restriction(
     option: str, kind: str, header_prefix: str, allowed: Sequence[str] = CATEGORIES
 ) -> Callable[[str], Restriction]:
-    """Return `<api>,<api>:<key>=<value>`: these answer only if the header <key> holds <value>."""
+    """Return `<api>,<api>:<key>=<value>`: those APIs need the header <key> with <value>."""
 
     def read(value: str) -> Restriction:
         names, _, rest = value.partition(":")

@@ -186,7 +186,7 @@ class Blueprint:
         return is_configured or bool(self.policy_versions and number not in self.policy_versions)
 
     def differs_in_instances_only(self, served: Blueprint, number: int) -> bool:
-        """True if a version that serves need not be loaded anew for this blueprint."""
+        """True if a serving version need not be loaded again for this blueprint."""
         new, old = self.versions[number], served.versions[number]
         if new.fingerprint_without_instances:
             return new.fingerprint_without_instances == old.fingerprint_without_instances
@@ -196,7 +196,7 @@ class Blueprint:
 
 
 class FileSource(NamedTuple):
-    """The files of a model that lie elsewhere, and those of its own directory."""
+    """A store with files of a model, for a model that has only some in its own directory."""
 
     url: str
     directory: str
@@ -206,7 +206,7 @@ class FileSource(NamedTuple):
 
 @dataclass(frozen=True)
 class ReadFailure:
-    """Why there is no blueprint of a model."""
+    """The reason why a model has no blueprint."""
 
     reason: Reason
     #: Covers what was found anyway; "" if there is no such directory.

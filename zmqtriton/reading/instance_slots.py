@@ -36,7 +36,7 @@ def instance_slots(config: Any) -> tuple[InstanceSlot, ...]:
 def expected_slots(config: Any, host: ModelHost) -> tuple[InstanceSlot, ...]:
     """Return the expected instances; the first one's model completes the configuration.
 
-    Groups for missing hardware have none and are refused in the end; until then one is assumed.
+    Groups for missing hardware have no instances, and are refused later; until then one is assumed.
     """
     draft = type(config)()
     draft.CopyFrom(config)

@@ -1,4 +1,4 @@
-"""Reads models from where they lie into blueprints.
+"""Reads models from disk into blueprints.
 
 Runs in a reader (`reader.py`), since any file system may be slow. Does I/O on small
 files only. An error in a model becomes a ReadFailure or the problem of a version, never an
@@ -121,8 +121,8 @@ def _of_changes(
 ) -> VersionBlueprint:
     """Return the version with fingerprints for changes that need no new generation.
 
-    It has none if instances are bound to more than their number: a sequence belongs to one, a rate
-    limiter counts them. Nor may other code answer from the cache of what served before.
+    It has none if a change of instances affects requests: a sequence belongs to an instance, and a
+    rate limiter counts instances. Nor may the response cache hold responses of replaced code.
     """
     groups = config.instance_group
     is_bound = config.HasField("sequence_batching") or any(g.passive for g in groups)
@@ -175,7 +175,7 @@ class ModelReader:
     def keep_decisions(self, action: KeepDecisions, places: Sequence[ModelPlace]) -> str:
         """Keep and forget decisions about versions; return why that is impossible, or "".
 
-        The model is at the only one of the places, or else where the action says.
+        The model is in the only one of the places, or else in the action's directory.
         """
         directory = Path(action.directory)
         place = places[0] if len(places) == 1 else ModelPlace(directory, directory.parent)
@@ -202,8 +202,8 @@ class ModelReader:
     ) -> ModelReading | ReadFailure:
         """Read a model as a load would build it now.
 
-        A copy of a store comes with the fingerprint of its content. A model whose files lie
-        elsewhere, too, is a failure with their source.
+        A copy of a store comes with the fingerprint of its content. For a model that has files in a
+        store, returns a failure with their source.
         """
         copy_fingerprint, fingerprint = fingerprint, fingerprint or "unreadable"
         try:
@@ -321,7 +321,7 @@ class ModelReader:
             raise locate_error(error, source) from None
 
     def _client_files(self, config: Any, directory: Path, source: Path | None) -> ClientFiles:
-        """Read the files of answers to clients, after Triton's checks at a model's creation.
+        """Read the files that responses need, after Triton's checks at a model's creation.
 
         With auto-completion some checks are made later.
         """
@@ -373,7 +373,7 @@ def host_of(options: Options, gpus: Sequence[int]) -> ModelHost:
 
 
 def _source(scanned: ScannedModel, override: LoadOverride | None) -> FileSource | None:
-    """Return the source of the model's other files. Raises ConfigError and Unsupported."""
+    """Return the store with the model's other files. Raises ConfigError and Unsupported."""
     url = source_of(scanned.config_path, override and override.config)
     if not url:
         return None

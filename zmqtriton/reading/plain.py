@@ -1,7 +1,7 @@
 """Turns what crosses between the supervisor and its readers into text, and back.
 
-Answers that are no types of the core are plain data, too. Only values of the types in the table are
-made anew: a text can have nothing executed. Functions in a value stay behind.
+Answers of add-ons are plain data. Only types in the table are created again, so a text cannot
+execute anything. Functions in a value are left out.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """A reader: a process that does one task after the other, and answers each.
 
-The tasks are all that touches the files of models, each with plain arguments. The process is a copy
-of the supervisor without its descriptors. It shows no output: an error is an answer.
+Whatever touches the files of models is a task, with plain arguments. The process is a copy of the
+supervisor without its descriptors. It shows no output: an error is an answer.
 """
 
 from __future__ import annotations
@@ -35,9 +35,10 @@ from zmqtriton_floor.lifeline import Lifeline
 
 
 class ReaderTasks:
-    """A place of a model is its folder and its repository, or one file.
+    """The tasks of a reader, which find and read models.
 
-    A repository is a directory of models, or a Python file that has several.
+    The place of a model is its folder and its repository, or one file. A repository is a directory
+    of models, or a Python file that has several.
     """
 
     def __init__(self, reader: ModelReader) -> None:
@@ -77,7 +78,7 @@ class ReaderTasks:
         selection: VersionSelection,
         fingerprint: str,
     ) -> ModelReading | ReadFailure:
-        """Read a model that the caller has put there."""
+        """Read a model from a directory that the caller has filled."""
         path = Path(directory)
         place = ModelPlace(path, path.parent)
         return self._reader.read(name, place, override, selection, fingerprint)
@@ -160,7 +161,7 @@ def serve(line: Lifeline, tasks: Mapping[str, Callable[..., Any]]) -> None:
 
 
 def answer(call: wire.Call, tasks: Mapping[str, Callable[..., Any]]) -> wire.CallResult:
-    """Do a task; the document of an unexpected error is its traceback."""
+    """Do a task; return its result or error, and for an unexpected error its traceback."""
     try:
         result = dumps(tasks[call.verb](*loads(call.arguments)))
     except ZmqTritonError as error:

@@ -225,7 +225,7 @@ def choose_with_trial(config: Any, scanned: ScannedModel, trial: Any) -> Version
 def _with_promotions(config: Any, scanned: ScannedModel, available: Sequence[int]) -> VersionChoice:
     """Apply the version policy, and add a promoted version that it leaves out.
 
-    Only what was decided since the policy is as it is counts, and nothing higher may have come.
+    A promotion counts if the policy is still the same, and chooses no higher version.
     """
     policy = version_policy(config)
     promoted = [

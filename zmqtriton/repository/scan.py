@@ -140,7 +140,7 @@ def not_unique(name: str) -> InternalError:
 
 
 def not_found(name: str, names: Iterable[str]) -> NotFound:
-    """Return the error for a model that no repository has, with the name that was meant."""
+    """Return the error for a model that no repository has, with the probably meant name."""
     meant = closest_match(name, names)
     text = not_found_text(name) + (f" Did you mean '{meant}'?" if meant else "")
     return NotFound(text).because(Kind.NOT_FOUND, model=name, suggestion=meant)

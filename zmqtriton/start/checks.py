@@ -53,7 +53,7 @@ def _check_processes(options: Options) -> None:
 
 
 def find_problems(options: Options) -> Iterator[str]:
-    """Yield all that would stop the start, but for models."""
+    """Yield each problem that would stop the start, except problems of models."""
     checks: tuple[Callable[[Options], object], ...] = (
         fitness.check,
         _check_timeout,
@@ -78,7 +78,7 @@ def _check_log_file(options: Options) -> None:
 
 
 def _check_ports(options: Options) -> None:
-    """Bind the ports for a moment but for those of a server of ours, which the next one gets.
+    """Bind the ports for a moment, except the ports of our own server, which the next one gets.
 
     A server says itself which ports it serves. /proc may hide its processes, and its sockets may be
     systemd's, whose user is root.

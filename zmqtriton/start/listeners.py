@@ -2,11 +2,11 @@
 
 Nothing listens here: processes get a bound socket and listen when the server opens. They share it
 with each other and with the supervisor, so that clients who connect while one is replaced wait.
-grpcio alone binds for itself, and the socket here reserves the port meanwhile. Sockets that systemd
-passes listen already, and are served as they are.
+Only grpcio binds a socket of its own; the socket here reserves the port until then. Sockets that
+systemd passes listen already, and are served as they are.
 
-An address that means all addresses is that of IPv6 where the machine has no other: other machines
-then reach the server, and IPv4, should it come later, is served there, too.
+For an address that means all addresses, IPv6 is used if the machine has no IPv4: other machines
+then reach the server, and an IPv4 address that is added later is also served.
 """
 
 from __future__ import annotations
@@ -96,7 +96,7 @@ class PortError(Exception):
 
 
 class SharedWith(Enum):
-    """With whom a port is shared; the kernel then spreads connections over all listeners."""
+    """The owners of a shared port; the kernel then spreads connections over all listeners."""
 
     NOBODY = 0
     #: several processes of this server
@@ -244,8 +244,8 @@ def bind_all(
 ) -> dict[str, BoundSocket]:
     """Bind all sockets but those that are adopted, and return all by role.
 
-    Of those that another server offers the ones with these ports are taken; grpcio's are beside
-    those of the other server. Raises PortError; then nothing stays bound.
+    Sockets that another server offers are taken if they have these ports; grpcio's sockets are
+    added to the other server's. Raises PortError; then nothing stays bound.
     """
     is_native = options.grpc_transport == "native"
     sharing = _shared_roles(options, is_replacing=bool(offered))

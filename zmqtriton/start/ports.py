@@ -1,15 +1,15 @@
-"""Ports: who listens on one, and those that other servers of this user may have, too.
+"""Ports: the processes that listen on one, and ports shared with this user's other servers.
 
-Each of these servers has a listening socket there. The kernel spreads new connections over the
-sockets by a hash, or as a filter of ours says, which sends all of them to the others. What connects
-in the meantime is lost nowhere; a socket that is closed at once would take the connections with it
-that are just being made.
+Each of these servers has a listening socket on the port. The kernel spreads new connections over
+the sockets by a hash, or as a filter of ours says, which sends all of them to the other servers. No
+connection is lost then; a socket that is closed at once would take the connections with it that are
+just being made.
 
-The filter needs the place of our own socket in the kernel's array of them. Each socket is added at
-its end, and where one goes the last one takes its place; so who has been alone once is the first,
-and who found others is behind them for as long as all of those are there.
+The filter needs the place of our own socket in the kernel's array of them. A new socket is added at
+the end, and where one is removed the last one takes its place. So a server that has been alone once
+is the first, and a server that found others is behind them for as long as all of them are there.
 
-Who listens is read from /proc; what this user may not see stays unknown.
+Listening processes are read from /proc; processes that this user may not see stay unknown.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ _OR_SOCKET_UNIT = ", or a socket unit (`systemctl list-sockets`)"
 
 
 def _listeners_at(address: tuple[str, int]) -> set[int]:
-    """Return the inodes of the sockets that listen there, in any process."""
+    """Return the inodes of the sockets that listen at an address, in any process."""
     host, port = address
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     words = struct.iter_unpack("=I", socket.inet_pton(family, host.partition("%")[0]))
@@ -61,7 +61,7 @@ def steps_to_others(own: int, count: int) -> list[_Step]:
 
 
 class SharedPort:
-    """One port, and our socket there, which our processes have, too."""
+    """A port that this server may share with others, and its own socket at the port."""
 
     def __init__(self, bound: socket.socket) -> None:
         self._bound = bound
@@ -76,7 +76,7 @@ class SharedPort:
         self._was_alone = not self._earlier
 
     def look(self) -> bool:
-        """Look who else listens; return False if it is worth to look again."""
+        """Look for other listeners; return False if another look is worthwhile."""
         if not self._was_alone:
             others = self._others()
             self._was_next = self._was_next or others == self._earlier
@@ -104,7 +104,7 @@ class SharedPort:
         return None
 
     def take_back(self) -> None:
-        """Have connections go to all servers again, from ours or another's choice."""
+        """Let the kernel spread connections over all servers again, whichever one diverted them."""
         with suppress(OSError):  # there was none
             self._bound.setsockopt(socket.SOL_SOCKET, _DETACH_FILTER, 0)
 
@@ -119,7 +119,7 @@ class SharedPort:
 
 
 class SharedPorts:
-    """All such ports of a server."""
+    """All ports of a server that it shares with others."""
 
     def __init__(self, bound: Iterable[socket.socket]) -> None:
         self._ports = [SharedPort(each) for each in bound]

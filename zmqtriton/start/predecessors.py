@@ -43,8 +43,9 @@ Predecessor = control.Client
 def take_over(options: Options) -> tuple[Predecessor | None, dict[str, BoundSocket]]:
     """Return the server to take over from, and copies of its listening sockets by role.
 
-    None if no server has the ports of this one, or the directory that is named for it. One that
-    ends is waited for. Raises PortError if several have them, or if one that may does not answer.
+    None if no server has the ports of this one, or its named directory. A server that is ending is
+    waited for. Raises PortError if several servers have them, or if a server that may have them
+    does not answer.
     """
     has_refused = False
     while (predecessor := _find(options)) is not None:

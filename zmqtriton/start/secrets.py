@@ -1,4 +1,4 @@
-"""Secrets: the keys of restricted APIs, and where tokens and the keys of certificates lie.
+"""Secrets: the keys of restricted APIs, and the files of tokens and of certificates' keys.
 
 They reach the processes that check them, with their Bootstrap, and nothing else: no log, no command
 line, no model.
@@ -36,7 +36,7 @@ class SecretError(Exception):
 
 
 def resolve_key_files(options: Options) -> Options:
-    """Return the options with the keys that lie in files. Raises SecretError."""
+    """Return the options with the keys from files. Raises SecretError."""
     resolved: dict[str, Any] = {
         name: tuple(_resolve_value(name, group) for group in options.value(name))
         for name in RESTRICTING_OPTIONS

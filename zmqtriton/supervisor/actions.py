@@ -1,7 +1,7 @@
 """The core's decisions: orders to the service, which performs them in this sequence.
 
-An action has no result; what comes of it returns to the core as an event, or by `Plan.answer` if
-it has a ticket.
+An action has no result; its outcome returns to the core as an event, or by `Plan.answer` if it has
+a ticket.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ class Template(NamedTuple):
 
 
 class EndTemplate(NamedTuple):
-    """End a template, if there is one; its forks live on, and it with its last thread."""
+    """End a template, if it exists; its forks live on, and its last thread keeps it alive."""
 
     serial: int
     #: True to end the threads of a template at once, with it.
@@ -83,7 +83,7 @@ class SpawnStub(NamedTuple):
 
 
 class PrepareEnvironment(NamedTuple):
-    """Start a process that prepares a model's environment and answers what to use."""
+    """Start a process that prepares a model's environment and answers with its location."""
 
     serial: int
     model: str
@@ -117,9 +117,9 @@ class KeepSegments(NamedTuple):
 
 
 class Signal(NamedTuple):
-    """Send a signal to a process; with `group`, also to everything that it has started.
+    """Send a signal to a process; with `group`, also to all processes that it has started.
 
-    With `thread` the thread of this name takes it, where the process has one.
+    With `thread` the thread of this name gets the signal, if the process has one.
     """
 
     serial: int
@@ -167,14 +167,14 @@ class InBackground(NamedTuple):
 
 
 class ReadStacks(NamedTuple):
-    """Have stubs write their Python stacks; the answer has the lines of each, by serial."""
+    """Let stubs write their Python stacks; the answer has the lines of each, by serial number."""
 
     ticket: int
     serials: tuple[int, ...]
 
 
 class RemoveDirectory(NamedTuple):
-    """Remove a directory that a load has brought along, or a generation has left."""
+    """Remove a directory that came with a load, or belonged to a generation."""
 
     path: str
 
@@ -191,7 +191,7 @@ class ListRepository(NamedTuple):
 
 
 class LookAtFiles(NamedTuple):
-    """Look at the files of these models; the answer is a FileReport."""
+    """Check the files of these models for changes; the answer is a FileReport."""
 
     ticket: int
     models: tuple[str, ...]
@@ -239,11 +239,11 @@ class CloseRegion(NamedTuple):
 
 
 class PrepareToListen(NamedTuple):
-    """Let the frontends listen on the sockets that are held for them."""
+    """Let the frontends listen on the sockets that are held open for them."""
 
 
 class TellOpen(NamedTuple):
-    """Tell the server's parent that every service has opened."""
+    """Notify the server's parent that every service has opened."""
 
 
 class StopListening(NamedTuple):
@@ -267,17 +267,17 @@ class GiveOutput(NamedTuple):
 
 
 class LookAtPorts(NamedTuple):
-    """Look which other servers have our ports; the answer is whether that is known well enough."""
+    """Find the other servers that have our ports; the answer is True if they are known."""
 
     ticket: int
 
 
 class SendElsewhere(NamedTuple):
-    """Have new connections go to the other servers that have our ports, if there are any."""
+    """Let new connections go to the other servers that have our ports, if there are any."""
 
 
 class TakeClientsBack(NamedTuple):
-    """Have new connections come to this server, too."""
+    """Let new connections come to this server again."""
 
 
 class Log(NamedTuple):
@@ -321,7 +321,7 @@ class PrintError(NamedTuple):
 
 
 class Exit(NamedTuple):
-    """End everything that is left and exit with this status."""
+    """End all remaining processes and exit with this status."""
 
     status: int
 

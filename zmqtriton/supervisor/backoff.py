@@ -1,8 +1,8 @@
-"""The pause before a process that died is started again.
+"""The pause before a dead process is started again.
 
-A process that had worked is started again at once, unless that happens so often that the machine
-does nothing but starting it. One that dies before it has worked waits twice as long each time, up
-to a limit, and may be given up after several deaths within a minute.
+A process that had worked is started again at once, unless this happens so often that the machine
+would only be busy with starts. The pause of a process that dies before it has worked doubles each
+time, up to a limit; the process may be given up after several deaths within a minute.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ class Backoff:
 
     @property
     def consecutive_deaths(self) -> int:
-        """The number of deaths with no working process between them."""
+        """Return the number of deaths without a working process between them."""
         return len(self._in_a_row)
 
     @property
@@ -66,7 +66,7 @@ class Backoff:
         return min(self._max_pause_s, FIRST_PAUSE_S * factor) if earlier > 0 else 0.0
 
     def deaths_of_late(self, now_s: float) -> int:
-        """Return the number of deaths if they are worth a word: many lately, or none but deaths."""
+        """Return the number of deaths if it is worth a report: many lately, or only deaths."""
         recent = sum(death_s > now_s - WINDOW_S for death_s in self._all)
         count = max(self._fruitless if recent else 0, recent)
         return count if count >= MANY_DEATHS else 0

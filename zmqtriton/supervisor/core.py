@@ -1,7 +1,7 @@
 """The server's decisions: the models and processes that should run, and the steps to them.
 
-The service tells the core what has happened and performs the actions that it takes from the plan.
-The core does no I/O, knows no clock and never blocks, so every race can be replayed in a test.
+The service reports events to the core and performs the actions that it takes from the plan. The
+core does no I/O, knows no clock and never blocks, so every race can be replayed in a test.
 """
 
 from __future__ import annotations
@@ -106,7 +106,7 @@ class SupervisorCore:
         self._connect(info, helpers, pid)
 
     def _connect(self, info: ServerInfo, helpers: Sequence[HelperOwner], pid: int) -> None:
-        """Connect the parts that handle events of processes and calls, and those for the status."""
+        """Connect the parts that handle events of processes and calls, and the status's parts."""
         plan, policy = self.plan, self._policy
         self.readiness = ReadinessChecks(plan, self.generations)
         self.staged_files = StagedFiles(plan, info.directory, self.generations)
@@ -179,7 +179,7 @@ class SupervisorCore:
         )
 
     def _control_calls(self, info: ServerInfo, loads: LoadCalls) -> ControlCallHandler:
-        """Put the table of control calls together, of the core's own and those of features."""
+        """Put together the table of control calls, from the core's own calls and the features'."""
         queries = Queries(self, info, self.status)
         tables = [
             self._succession.verbs,
@@ -212,13 +212,13 @@ class SupervisorCore:
         self._features.tell(Feature.start)
 
     def tick(self, now_s: float, guard: Guard = nullcontext) -> None:
-        """Advance the time; to be called before any other event of this moment."""
+        """Advance the time; called before any other event of this moment."""
         self.plan.advance_to(now_s, guard)
 
     def stop_requested(self) -> None:
-        """Take a request to stop.
+        """Handle a request to stop.
 
-        An orderly end the first time, an immediate one the second time.
+        The first one ends the server in order, a second one at once.
         """
         if self.is_ending:
             self.plan.log("W", "The second signal ends the server at once, with all under way.")
@@ -270,7 +270,7 @@ class SupervisorCore:
         return self.startup.is_repository_missing
 
     def get_or_create_model(self, name: str) -> ServedModel:
-        """Return the model; make it known if it was not."""
+        """Return the model; create it if it is unknown."""
         return self.models.setdefault(name, ServedModel(name, self._context))
 
     def load(
@@ -328,7 +328,7 @@ class SupervisorCore:
         await self._succession.inherit_rest(self.perform)
 
     def leave_to_successor(self) -> None:
-        """End the server in order; another has its sockets."""
+        """End the server in order; another server has its sockets."""
         self._peers.has_successor = True
         self.stop()
 

@@ -37,7 +37,7 @@ _CONNECTED_STATES = frozenset({InstanceState.LOADING, InstanceState.READY, Insta
 
 
 class EventRouter:
-    """Call a method for an event of a process."""
+    """Receives events of processes: a method for each event."""
 
     def __init__(
         self,
@@ -96,7 +96,7 @@ class EventRouter:
         crash: str = "",
         had_begun: bool = False,
     ) -> None:
-        """The process is dead, and everything that it had sent was received before."""
+        """Handle the death of a process, after all messages that it had sent."""
         peer = self._peers.find_peer(serial)
         if peer is not None:
             self._peers.process_ended(peer, reason)
@@ -117,18 +117,18 @@ class EventRouter:
         self._introductions.end_memory(serial, reason.text)
 
     def _end_bindings(self, guest: int, reason: Reason) -> None:
-        """Unload the models of a guest that has left; the index gives that as the reason."""
+        """Unload the models of a guest that has left, with this reason in the index."""
         text = f"the process that has bound it has left: {reason.text}"
         for model in self._models.values():
             if guest in model.guests:
                 model.evict(Reason.of(Kind.GUEST_LEFT, text, reason))
 
     def caller_ended(self, serial: int) -> None:
-        """A caller on the control socket has closed its end, or is dead."""
+        """Handle the end of a caller on the control socket, which has closed its end or is dead."""
         self.succession.caller_ended(serial)
 
     def process_frozen(self, serial: int) -> None:
-        """The process was stopped by a signal and does not go on."""
+        """Handle a process that was stopped by a signal and not continued."""
         peer = self._peers.find_peer(serial)
         if peer is not None:
             self._peers.process_frozen(peer)
@@ -141,11 +141,11 @@ class EventRouter:
         self.tell_stub(serial, states.KillRequested(reason))
 
     def messages_malformed(self, messages: int) -> None:
-        """Messages were dropped because they were malformed or not allowed from where they came."""
+        """Count dropped messages: malformed ones, or ones that their sender may not send."""
         self._status.messages_malformed(messages)
 
     def message_received(self, serial: int, message: Any) -> None:
-        """A message came from a process, or from a caller on the control socket."""
+        """Handle a message of a process, or of a caller on the control socket."""
         peer = self._peers.find_peer(serial)
         if isinstance(message, wire.Call):
             is_caller = peer is None and self.find_stub(serial)[1] is None
@@ -188,7 +188,7 @@ class EventRouter:
             generation.on_drained()
 
     def _received_from_stub(self, serial: int, message: Any) -> None:
-        """A message came from a stub or from a helper process."""
+        """Handle a message of a stub or a helper process."""
         event = stub_event(message)
         if event is not None:
             self.tell_stub(serial, event)
@@ -230,10 +230,10 @@ class EventRouter:
 class LostConnections:
     """Connections to the broker that have ended between living processes.
 
-    The process is killed and replaced, for its fault is the usual one. A process that answers its
-    lifeline is alive; one that dies only takes its time. If the broker loses two living processes
-    at once, the fault is the broker's, which is replaced: all processes connect to the next one and
-    repeat what is unanswered.
+    The process is killed and replaced, for usually the fault is its own. A process that answers on
+    its lifeline is alive; the death of a dying one is only awaited. If the broker loses two living
+    processes at once, the fault is the broker's, which is then replaced: all processes connect to
+    the next broker and repeat unanswered requests.
     """
 
     def __init__(
@@ -255,12 +255,12 @@ class LostConnections:
         self._torn: list[ServerProcess] = []
 
     def on_lost(self, serial: int) -> None:
-        """The broker has lost its connection to this process."""
+        """Handle the report that the broker has lost its connection to this process."""
         self._open.add(serial)
         self._plan.tell(self._ask(serial, self._introductions.broker_serial))
 
     async def _ask(self, serial: int, broker: int) -> None:
-        """Ask a process that has not died in time whether it lives; kill one that is silent."""
+        """Check a process that has not died in time; kill it if it does not answer."""
         await self._plan.pause(_DEATH_WITHIN_S)
         # a busy supervisor sees the time before the death; by the broker's answer it has seen both
         await self._acknowledgements.sync([broker])

@@ -1,4 +1,4 @@
-"""The order of instances' finalizers, so that each has all the time that it may take.
+"""The order of instances' finalizers, so that each has its full time.
 
 When a server with many models stops, all finalizers at once would share the cores, and reach their
 time limit together before any has finished. So only as many start as can compute at the same time.
@@ -28,7 +28,7 @@ class FinalizeTurns:
         self._is_looking = False
 
     def request(self, serial: int, pid: int) -> Promise[None]:
-        """Return the turn of an instance to finalize."""
+        """Return a promise that is kept when an instance may finalize."""
         turn = Promise[None]()
         self._waiting[serial] = (pid, turn)
         self._begin_next()

@@ -10,7 +10,7 @@ from zmqtriton_floor.reasons import Reason
 
 
 class HelperOwner:
-    """A part of the server that handles starts and deaths of processes, also of its own."""
+    """A part of the server that handles starts and deaths of processes, including its own ones."""
 
     def process_started(self, serial: int, pid: int, started_s: float) -> None:
         """Handle the start of a process that is not the broker or a frontend."""
@@ -19,23 +19,23 @@ class HelperOwner:
         """Handle the end of such a process; `last_words` is its last line of output."""
 
     def handle_result(self, serial: int, answer: wire.CallResult) -> bool:
-        """Take a result; False if it is not of one of the owner's processes."""
+        """Process a result; False if it does not come from one of the owner's processes."""
         return False
 
     def handle_progress(self, serial: int, message: wire.PreparationProgress) -> None:
-        """Take the progress of a process."""
+        """Record the progress of a process."""
 
     def describe_processes(self) -> list[dict[str, Any]]:
         """Describe the processes, for the status."""
         return []
 
     def describe_preparations(self) -> list[dict[str, Any]]:
-        """Describe how far each task is, for the status."""
+        """Describe the progress of each task, for the status."""
         return []
 
 
 class PreparationStatus:
-    """The latest that a preparation has reported: of an environment, or of a copy from a store."""
+    """The latest report of a preparation: of an environment, or of a copy from a store."""
 
     def __init__(self, model: str, began_s: float, title: str = "") -> None:
         self._model = model
@@ -47,7 +47,7 @@ class PreparationStatus:
 
     @property
     def phase(self) -> str:
-        """The step that is taken now, in words."""
+        """Return the present step, in words."""
         return str(self._latest)
 
     def describe(self, now_s: float) -> dict[str, Any]:

@@ -36,7 +36,7 @@ class PlanTimer:
 
 
 def _nothing() -> None:
-    """Do nothing, in place of a cancelled call."""
+    """Do nothing: replaces a cancelled call."""
 
 
 class Plan:
@@ -76,8 +76,8 @@ class Plan:
     ) -> None:
         """Log a text with a document in JSON, and below it another text as it is.
 
-        Model, version and instance are what it is about, if that is known. Lines that clients cause
-        are bounded.
+        Model, version and instance are the subject, if known. The number of lines that clients
+        cause is limited.
         """
         caller = sys._getframe(1)
         place = caller.f_code.co_filename, caller.f_lineno
@@ -119,7 +119,7 @@ class Plan:
         self._expected.pop(ticket, None)
 
     def answer(self, ticket: int, result: Any) -> None:
-        """Take the answer to an action, which may be expected no more; an error is its failure."""
+        """Pass on the answer to an action, if it is still expected; an error is a failure."""
         answer = self._expected.pop(ticket, None)
         if answer is None:
             return
@@ -149,7 +149,7 @@ class Plan:
         return promise.is_over
 
     def advance_to(self, now_s: float, guard: Guard = nullcontext) -> None:
-        """Set the time, and make due calls; each is an event, in a guard of its own."""
+        """Set the time, and make due calls; each is an event, and guarded by itself."""
         self.now_s = max(self.now_s, now_s)
         while self._timers and self._timers[0][0] <= self.now_s:
             timer = heapq.heappop(self._timers)[2]
@@ -158,7 +158,7 @@ class Plan:
                 self.ready.settle()
 
     def next_deadline_s(self) -> float | None:
-        """When advance_to() has work to do again; None if nothing is due."""
+        """Return the time when advance_to() has work to do again; None if nothing is due."""
         while self._timers and self._timers[0][2].is_cancelled:
             heapq.heappop(self._timers)
         return self._timers[0][0] if self._timers else None

@@ -1,6 +1,6 @@
 """The supervisor's loop: one thread that watches everything and performs the core's decisions.
 
-Owns the clock, the signals, the sockets and the runtime directory. Nothing here may block: readers
+Owns the clock, the signals, the sockets and the runtime directory. No code here may block: readers
 look at the files of models.
 """
 
@@ -182,7 +182,7 @@ class SupervisorService:
         self._signals = own_process.Signals(self._core, log, has_log_file=bool(options.log_file))
 
     def _claim_storage(self, url: str) -> str:
-        """Return the directory for copies of models in stores, made at the first need."""
+        """Return the directory for copies of models in stores; made at the first call."""
         if self._claims.storage is None:
             directory = claim_storage([url], self._claims.users.group)
             self._claims = self._claims._replace(storage=directory)
@@ -216,7 +216,7 @@ class SupervisorService:
         )
 
     def follow(self, predecessor: predecessors.Predecessor) -> None:
-        """Take over from that server when this one serves."""
+        """Take over from another server, once this one serves."""
         serial = self._core.plan.new_serial()
         self._core.events.succession.follow(serial)
         self._children.add_caller(serial, predecessor.line, predecessor.identity.pid)
@@ -286,7 +286,7 @@ class SupervisorService:
         return max(0.0, soonest_s - time.monotonic())
 
     def close(self) -> None:
-        """End all that is left, and remove everything from disk."""
+        """End all remaining processes, and remove everything from disk."""
         self._model_files.close()
         self._children.kill_all(_END_WITHIN_S)
         self._children.segments.close()
@@ -321,8 +321,8 @@ def call_ready(
 ) -> None:
     """Call the handlers of descriptors that are ready at the same moment.
 
-    Except those that an earlier one has unregistered: a process that died may have written, too,
-    and its descriptor's number may be another's by now.
+    Except for descriptors that an earlier handler has unregistered: a dead process may have written
+    as well, and its descriptor's number may be another's by now.
     """
     for key, _ in ready:
         if selector.get_map().get(key.fd) is key:

@@ -1,6 +1,6 @@
-"""The settings of a server, made once of the options: the core's policy, and those of processes.
+"""The settings of a server, made once of the options: the core's policy, and processes' settings.
 
-Each role gets its part only: secrets reach the processes that check them, and no other. Does no
+Each role gets only its part: secrets reach the processes that check them, and no other. Does no
 I/O.
 """
 
@@ -195,6 +195,6 @@ class Policy:
     of_add_ons: Mapping[str, Any] = field(default_factory=dict)
 
     def options_of(self, kind: type[T]) -> T:
-        """Return options of add-ons, which `kind` has as fields with their defaults."""
+        """Return the values of add-ons' options, in the fields of `kind` with their defaults."""
         fields = get_type_hints(kind).keys() & self.of_add_ons.keys()
         return kind(**{name: self.of_add_ons[name] for name in fields})

@@ -1,7 +1,7 @@
 """The states of instances, generations, versions and loads, as transition tables.
 
-Each table says where an event leads from a state. A pair that is not listed is an error with a
-name, never ignored: an event that may come late and changes nothing is listed, too. This file knows
+Each table has the next state for a state and an event. A pair that is not listed is an error with a
+name, never ignored: an event that may come late and changes nothing is also listed. This file knows
 no processes, no sockets and no clock.
 """
 
@@ -64,7 +64,7 @@ class Event:
 
 
 class StartRequested(Event):
-    """A process is wanted."""
+    """A process should start."""
 
 
 @dataclass(frozen=True)
@@ -120,11 +120,11 @@ class BackoffElapsed(Event):
 
 
 class RestartsExhausted(Event):
-    """It died too often, or before it was ever loaded."""
+    """The process died too often, or before it was ever loaded."""
 
 
 class DrainRequested(Event):
-    """The broker gives the instance no new requests."""
+    """The broker sends the instance no new requests."""
 
 
 class DrainFinished(Event):
@@ -132,7 +132,7 @@ class DrainFinished(Event):
 
 
 class StopRequested(Event):
-    """It must end now, whatever it is doing."""
+    """The instance must end now, whatever it is doing."""
 
 
 _I = InstanceState
@@ -187,7 +187,7 @@ class AllInstancesLoaded(Event):
 
 
 class RetireRequested(Event):
-    """It takes no more requests, and ends when the last one is answered."""
+    """The generation accepts no more requests, and ends when the last one is answered."""
 
 
 class NothingOutstanding(Event):
@@ -195,11 +195,11 @@ class NothingOutstanding(Event):
 
 
 class AbortRequested(Event):
-    """It must end now; what it executes fails."""
+    """The generation must end now; the requests that it executes fail."""
 
 
 class LastProcessExited(Event):
-    """None of its instances has a process any more, and none will."""
+    """None of the instances has a process any more, and none will."""
 
 
 _G = GenerationState
@@ -246,7 +246,7 @@ class UnloadStarted(Event):
 
 
 class UnloadFinished(Event):
-    """The last of its processes has ended."""
+    """The last process of the version has ended."""
 
 
 _M = ModelState
@@ -319,27 +319,27 @@ class LoadBegun(Event):
 
 
 class SlotGranted(Event):
-    """It may read the model."""
+    """The load may read the model."""
 
 
 class FilesUnsettled(Event):
-    """The files are new, and may be half a copy."""
+    """The files are new, and their copying may not be complete."""
 
 
 class DependenciesNamed(Event):
-    """The model was read, and there is something to build."""
+    """The model was read, and it has something to build."""
 
 
 class BlueprintReady(Event):
-    """The models that it calls were loaded, or tried, or its instances alone change."""
+    """The models that it calls were loaded, or tried; or only its instances change."""
 
 
 class EnvironmentReady(Event):
-    """The environment is there, cannot be made, or is not needed."""
+    """The environment is ready, cannot be made, or is not needed."""
 
 
 class ChangesBegun(Event):
-    """All new generations are loaded; now those that stay get their new instances."""
+    """All new generations are loaded; now unchanged ones get their new instances."""
 
 
 class AnnouncementBegun(Event):
@@ -347,11 +347,11 @@ class AnnouncementBegun(Event):
 
 
 class LoadSucceeded(Event):
-    """Every version serves as asked, perhaps since it did before."""
+    """Every version serves as requested, perhaps it did before."""
 
 
 class LoadGivenUp(Event):
-    """There is nothing to load, or something of it has failed."""
+    """The load has nothing to load, or a part of it has failed."""
 
 
 class LoadCancelled(Event):

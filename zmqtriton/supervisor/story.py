@@ -1,8 +1,8 @@
 """Decisions that take time, as coroutines: a story reads from its begin to its end.
 
-A story goes on at the end of the event that gave it its value, never inside the call that did: what
-an event does is done when the stories see it. They go on in the order of their values, so the same
-events lead to the same actions. There is no loop, no thread and no I/O: the plan has the time.
+A story continues at the end of the event that gave it its value, never inside the call that did:
+stories see an event's effects when it is over. They continue in the order of their values, so the
+same events lead to the same actions. There is no loop, no thread and no I/O: the plan has the time.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ Value = TypeVar("Value")
 class Promise(Generic[Value]):
     """A value now or later, or an error in its place.
 
-    Its source calls it, or has it fail; only the first time counts. Who awaits it gets the value,
-    or the error raised.
+    Its source calls it, or lets it fail; only the first time counts. A coroutine that awaits it
+    gets the value, or the error is raised.
     """
 
     def __init__(self) -> None:
@@ -53,13 +53,13 @@ class Promise(Generic[Value]):
 
     @property
     def value(self) -> Value:
-        """The value, once it is there. Raises the error of one that has failed."""
+        """Return the value, once it is known. Raises the error of a failed promise."""
         if self.error is not None:
             raise self.error.with_traceback(None)
         return self._value  # type: ignore[return-value]
 
     def at_end(self, call: Callable[[], object]) -> None:
-        """Call a function when it is over: now, or later inside the call that ends it."""
+        """Call a function when the promise is over: now, or later inside the call that ends it."""
         if self.is_over:
             call()
         else:
@@ -81,7 +81,7 @@ def failed(error: ZmqTritonError) -> Promise[Any]:
 
 
 class All(Promise[None]):
-    """Kept once all of these are over, or have failed."""
+    """Kept once all these promises are over, or have failed."""
 
     def __init__(self, promises: Iterable[Promise[Any]]) -> None:
         super().__init__()
@@ -140,14 +140,14 @@ class Ready:
 
 
 class Scope:
-    """The owner of stories, whose end is theirs."""
+    """The owner of stories, which end with it."""
 
     def __init__(self, ready: Ready) -> None:
         self._ready = ready
         self._stories: dict[Story[Any], None] = {}
 
     def tell(self, steps: Coroutine[Promise[Any], None, Value]) -> Story[Value]:
-        """Begin a story: run it until it awaits a value that is not there yet."""
+        """Begin a story: run it until it awaits an unknown value."""
         story = Story(steps, self._ready)
         self._stories[story] = None
         story.at_end(partial(self._stories.pop, story))
@@ -175,7 +175,7 @@ class Scope:
 
 
 class Story(Promise[Value]):
-    """A running coroutine: what it returns is the story's value, and an error that it raises."""
+    """A running coroutine: its result is the story's value, and its exception the story's error."""
 
     def __init__(self, steps: Coroutine[Promise[Any], None, Value], ready: Ready) -> None:
         super().__init__()

@@ -1,7 +1,8 @@
-"""Gives each request to the instance of its number, and to the idlest when that one is too busy.
+"""Gives each request to the instance of its number, or to the idlest if that one is too busy.
 
-A request is given away when an instance is free, not when it comes: until then it stays in the
-model's one queue, with all its rules, and nothing is to be moved when an instance dies or begins.
+A request is assigned when an instance is free, not when the request arrives: until then it stays in
+the model's one queue, with all its rules, and nothing must be moved when an instance dies or
+starts.
 """
 
 from __future__ import annotations
@@ -86,7 +87,7 @@ class AffinePlacement(Placement):
         return None
 
     def _take_only(self, loads: Iterable[Instance], waiting: int, now_ns: int) -> Instance | None:
-        """Take the one instance, for the first batch of the queue, or none."""
+        """Take the one instance if it can start the queue's first batch, or nothing."""
         free = [one for one in loads if one.startable_batches > 0]
         instance = free[0] if free else self.ahead.target(self.instances, waiting, now_ns)
         if instance is None:
@@ -100,8 +101,9 @@ class AffinePlacement(Placement):
     def _deal(self, loads: dict[Instance, int]) -> dict[Instance, list[InflightRequest]]:
         """Return the requests for each free instance, up to the first instance that is full.
 
-        `loads` are their open requests, and become what they would have. Instances that are busy
-        have their parts, too: no more than makes them too busy, so that a long queue is not read.
+        `loads` has the open requests of each instance, and gets the assigned ones as well. Busy
+        instances also get parts, until they are too busy, so that a long queue is not read to its
+        end.
         """
         shares: dict[Instance, list[InflightRequest]]
         shares = {one: [] for one in loads if one.startable_batches > 0}
@@ -118,9 +120,10 @@ class AffinePlacement(Placement):
         return shares
 
     def _number(self, request: InflightRequest) -> int:
-        """Return the number of a request, which no frontend has looked for if a model asks.
+        """Return the number of a request; if a model sent it, no frontend has computed one.
 
-        It is that of its own parameter or input, else that of the request that it is asked for.
+        It is computed from the request's own parameter or input, or else is the number of the
+        request that caused it.
         """
         if not request.placement and request.flags & wire.UNCHECKED:
             number = self._number_in(request.body)

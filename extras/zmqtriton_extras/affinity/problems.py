@@ -1,4 +1,4 @@
-"""Finds errors in the rule of a model's configuration; some only `zmqtriton check` looks for."""
+"""Finds errors in the rule of a model's configuration; some are found by `zmqtriton check` only."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def affinity_problems(config: Any) -> Iterator[Problem]:
 
 
 def affinity_warnings(config: Any) -> Iterator[Problem]:
-    """Return warnings of rules that change nothing, as far as the configuration shows."""
+    """Return warnings of rules that have no effect, as far as the configuration shows."""
     rule, names = parse(parameter_text(config, AFFINITY)), [one.name for one in config.input]
     if rule is not None and rule.source == INPUT and names and rule.name not in names:
         text = f"{AFFINITY} names the input '{rule.name}', which model {config.name} has not"

@@ -1,4 +1,4 @@
-"""The rule of a model: what of a request says where it goes, and when that is given up."""
+"""The rule of a model: the part of a request that chooses its instance, and the exceptions."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _STRINGS = datatypes.BY_CONFIG_NAME["TYPE_STRING"].number
 
 
 class Rule(NamedTuple):
-    """The place of the value in a request."""
+    """The place of the value in a request that chooses its instance."""
 
     source: str
     name: str
@@ -33,7 +33,7 @@ class Rule(NamedTuple):
 
 
 def parse(text: str) -> Rule | None:
-    """Return the rule of a text; None for any other text."""
+    """Return the rule in a text; None for a text without a valid rule."""
     source, _, name = text.partition(":")
     size = 0
     head, colon, tail = name.rpartition(":")
@@ -49,7 +49,7 @@ def parse(text: str) -> Rule | None:
 
 
 def busier_by(config: Mapping[str, Any]) -> int:
-    """Return by how many requests an instance may be busier than the idlest."""
+    """Return by how many requests more than the idlest one an instance may have."""
     text = config_parameter(config, BUSIER_BY)
     if text:
         return int(text)
@@ -68,7 +68,7 @@ def value_in(rule: Rule, body: wire.RequestBody) -> Any:
 
 
 def _bytes(tensor: wire.Tensor, size: int) -> Any:
-    """Return the first bytes of a tensor, of strings those of the first one; None on a GPU."""
+    """Return the first bytes of a tensor, for strings of the first one; None on a GPU."""
     if type(tensor.data) not in signature.READABLE:
         return None
     data = memoryview(tensor.data).cast("B")
@@ -81,12 +81,12 @@ def _bytes(tensor: wire.Tensor, size: int) -> Any:
 
 
 def number_of(value: Any) -> int:
-    """Return a hash of the value's bytes, which the broker gets in their place; it is never 0."""
+    """Return a hash of the value's bytes for the broker; it is never 0."""
     return int.from_bytes(blake2b(value, digest_size=8).digest(), "big") >> 1 or 1
 
 
 def weight(number: int, instance: str) -> bytes:
-    """Return the weight of an instance for a request; the highest gets it.
+    """Return the weight of an instance for a request; the instance of most weight gets it.
 
     So a number keeps its instance when others come and go (rendezvous hashing).
     """

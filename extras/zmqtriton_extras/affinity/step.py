@@ -1,4 +1,4 @@
-"""The step that marks each request to a model with a rule. Other models' requests have none."""
+"""The step that adds a number to each request to a model with a rule; no other model has it."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class Mark:
         return checked._replace(options=checked.options._replace(placement=number_of(value)))
 
     def _value(self, ask: Ask, checked: CheckedRequest) -> Any:
-        """Return bytes of the request; None if it has none of what the rule names."""
+        """Return the bytes of the request that the rule names; None if it lacks them."""
         if self._rule.source != HEADER:
             return value_in(self._rule, checked.body)
         text = None if ask.header is None else ask.header(self._header)

@@ -1,8 +1,8 @@
 """`zmqtriton example [NAME [DIRECTORY]]`: writes models to learn from, and commands to try.
 
 Each example is a directory with a client, and a model repository with a script that makes its
-weights, or a script that serves. It lies in the folder `examples` of the add-on that it shows;
-those without one are here. Nothing here knows what the models do.
+weights, or a script that serves. It is in the folder `examples` of the add-on that it shows;
+examples without an add-on are here. This module knows nothing of what the models do.
 """
 
 from __future__ import annotations

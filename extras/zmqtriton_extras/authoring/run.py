@@ -33,7 +33,7 @@ _EVERYWHERE = ("0.0.0.0", "::", "[::]")
 
 
 def guide(name: str, options: server_options.Options, port: int, config: Mapping[str, Any]) -> str:
-    """Return the text; without a configuration the model could not be loaded."""
+    """Return the text about a served model; without a configuration the model was not loaded."""
     word = shlex.quote(name)
     if not config:
         again = "save it again" if options.value("reload") else f"{ctl_command()} load {word}"
@@ -98,7 +98,7 @@ def _tensor(entry: Mapping[str, Any]) -> TensorSpec:
 
 
 def _with_example(config: Mapping[str, Any], tensor: TensorSpec) -> TensorSpec:
-    """Return the tensor with a text that its model can read, if that is JSON."""
+    """Return the tensor with an example text that its model can read, if the model reads JSON."""
     example = signature.EXAMPLE.first_of(addons.offers()) if tensor.is_text else None
     text = example(config, tensor.name) if example else ""
     return tensor._replace(text=text) if text else tensor
@@ -110,7 +110,7 @@ _NEW = "'zmqtriton new NAME' writes a model to begin with"
 
 
 def check_file(path: Path) -> str:
-    """Return why the file cannot be served, as a sentence; "" if nothing is known against it."""
+    """Return why the file cannot be served, as a sentence; "" if no obstacle is known."""
     if not path.is_file():
         return f"there is no file {path}; {_NEW}"
     if path.suffix != ".py":
@@ -149,7 +149,7 @@ def ctl_command() -> str:
 
 
 def configured_name(path: Path) -> str:
-    """Return the name in the configuration beside the file, or ""."""
+    """Return the name in the configuration next to the file, or ""."""
     config_path = scan.find_config(path.parent)
     try:
         return str(pbtxt.read_config(config_path, may_have_more=True).name) if config_path else ""
@@ -206,7 +206,7 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def _find_models(path: Path, name: str) -> tuple[Sequence[str], list[str]]:
-    """Return the names of the models, and the options that have them served. Raises RunError."""
+    """Return the names of the models, and the options that serve them. Raises RunError."""
     if path.is_dir():
         path = path.absolute()
         if not (path / _PYTHON_FILE).is_file() or scan.scan_model(path, path.parent).versions:
@@ -236,7 +236,7 @@ def _find_directory(path: Path, name: str) -> tuple[Sequence[str], list[str]]:
 
 
 def _usual_options(names: Iterable[str], of_model: str, words: list[str]) -> list[str]:
-    """Return options for a developer; typed options come later and win."""
+    """Return options for a developer; options that the user types override them."""
     usual: list[str] = []
     typed = {word.partition("=")[0] for word in words}
     is_repository = of_model.startswith(_REPOSITORY) and of_model.endswith(".py")

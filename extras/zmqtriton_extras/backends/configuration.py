@@ -1,6 +1,6 @@
 """The settings of a model as backends of frameworks read them, with Triton's rules.
 
-Knows no framework. What is wrong raises TritonModelException, whose text is the load's reason.
+Knows no framework. Faults raise TritonModelException, whose text is the load's reason.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import triton_python_backend_utils as pb_utils
 
 
 def require(backend: str, module: str, packages: str, error: ImportError) -> Any:
-    """Return the error for a module that this interpreter lacks."""
+    """Return the error for a module that this interpreter lacks; raise any other error."""
     if error.name is not None and error.name.partition(".")[0] != module:
         raise error
     return pb_utils.TritonModelException(
@@ -24,7 +24,7 @@ def require(backend: str, module: str, packages: str, error: ImportError) -> Any
 
 
 def parameter(config: dict[str, Any], name: str, default: str = "") -> str:
-    """Return a parameter of the configuration, or else the command line's value for all models."""
+    """Return a parameter of the configuration, or else the command line's value, or the default."""
     parameter = (config.get("parameters") or {}).get(name)
     if parameter is not None:
         return str(parameter.get("string_value", ""))
@@ -102,7 +102,7 @@ def find_file(config: dict[str, Any], *defaults: str) -> str:
 
 
 def read_json(path: str) -> Any:
-    """Return the document that a file holds. Raises TritonModelException if it is no JSON."""
+    """Return the document in a file. Raises TritonModelException if it is not JSON."""
     try:
         with open(path, encoding="utf-8") as file:
             return json.load(file)

@@ -1,7 +1,7 @@
-"""The figures of an engine inside a model, on the server's page: those of its Prometheus registry.
+"""The figures of an engine inside a model, on the server's page, from its Prometheus registry.
 
-They are read in intervals, and what has changed is passed on to the model's own metrics, so that
-instances add up. A histogram gets as many values in each bucket as the engine's, with their sum.
+They are read in intervals, and their changes are added to the model's own metrics, so that
+instances add up. A histogram gets as many values in each bucket as the engine's, with the same sum.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ class EngineMetrics:
         self._thread.start()
 
     def end(self) -> None:
-        """Pass on the last changes."""
+        """Pass on the last changes, at the end of the model."""
         self._has_ended.set()
         self._thread.join(_EVERY_S)
 
@@ -85,7 +85,7 @@ class EngineMetrics:
                 series.observe(value)
 
     def _growth(self, name: str, labels: _Labels, value: float) -> float:
-        """Return the growth since the last look; an engine that has begun anew counts from 0."""
+        """Return the growth since the last look; an engine that has restarted counts from 0."""
         before = self._values.get((name, labels), 0.0)
         self._values[name, labels] = value
         return value - before if value >= before else value
@@ -121,7 +121,7 @@ class EngineMetrics:
 
 
 def _by_series(samples: Sequence[Any]) -> Iterator[Tuple[_Labels, List[Any]]]:
-    """Iterate over the series of a histogram, whose samples differ in their bound alone."""
+    """Yield the series of a histogram; samples of one series differ only in their bound."""
 
     def labels_of(sample: Any) -> _Labels:
         return tuple(sorted((k, v) for k, v in sample.labels.items() if k != _BOUND))
@@ -131,10 +131,10 @@ def _by_series(samples: Sequence[Any]) -> Iterator[Tuple[_Labels, List[Any]]]:
 
 
 def values_of(bounds: Sequence[float], counts: Sequence[int], total: float) -> Iterator[float]:
-    """Iterate over values that fall into the buckets so often, and have this sum.
+    """Yield values that fill the buckets with these counts, and have this sum.
 
-    All stand at the same place of their bucket, from its lower bound to its upper one. Upper bounds
-    belong to their bucket; the last one has none.
+    All values are at the same relative place in their bucket, from its lower bound to its upper
+    one. Upper bounds belong to their bucket; the last one has none.
     """
     first = min(0.0, bounds[0] - 1.0, total) if bounds else 0.0
     lows = [first, *bounds]

@@ -1,7 +1,7 @@
 """Executes requests for a framework: joined into batches, answered one by one.
 
-Requests that differ in their batch sizes only make one batch. One that fails gives its error to the
-requests that were in it.
+Requests that differ only in their batch sizes form one batch. If a batch fails, all of its requests
+get the error.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ def _read(tensor: Any) -> Any:
 
 
 class Arrays(NamedTuple):
-    """The arrays of a framework, where they are not numpy's."""
+    """Functions for the arrays of a framework that does not use numpy's."""
 
     #: Returns the array of a Tensor.
     read: Callable[[Any], Any] = _read
@@ -47,7 +47,7 @@ class Batch:
 
     @property
     def inputs(self) -> dict[str, Any]:
-        """The inputs, joined; those of one request are the arrived ones, without a copy."""
+        """The joined inputs; the inputs of a single request are not copied."""
         if len(self._inputs) == 1:
             return self._inputs[0]
         return {name: self._join([each[name] for each in self._inputs]) for name in self._inputs[0]}
@@ -78,7 +78,7 @@ def execute(
     signature: Signature,
     arrays: Arrays = Arrays(),  # noqa: B008 - it never changes
 ) -> list[Any]:
-    """Return a response for each request, also with the next state of its sequence."""
+    """Return a response for each request, with the next state of its sequence if it has one."""
     responses: List[Any] = [None] * len(requests)
     groups: Dict[Any, Batch] = {}
     for place, request in enumerate(requests):

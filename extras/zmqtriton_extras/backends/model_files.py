@@ -1,8 +1,8 @@
 """Checks the files of models of frameworks as far as they can be read without the framework.
 
-A file must be of its format, and have the tensors that the configuration names. Whether the
-framework can run it, only a load shows. The first functions read messages of protobuf without
-their descriptions, which only the frameworks have.
+A file must be of its format, and have the tensors that the configuration names. Only a load shows
+whether the framework can run it. The first functions read protobuf messages without their
+descriptors, which only the frameworks have.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ _MAX_VARINT = 10
 def fields(data: memoryview) -> Iterator[tuple[int, memoryview | int]]:
     """Return the number and the value of each field; bytes are not copied.
 
-    Raises ValueError if it is no message, or not all of one.
+    Raises ValueError if the data are not a complete message.
     """
     at = 0
     while at < len(data):
@@ -89,7 +89,7 @@ def _varint(data: memoryview, at: int) -> tuple[int, int]:
 
 
 class Tensors(NamedTuple):
-    """The names of a model's tensors; None if its file does not tell them."""
+    """The names of a model's tensors; None if its file does not show them."""
 
     inputs: list[str] | None = None
     outputs: list[str] | None = None
@@ -189,7 +189,7 @@ def _read_onnx(path: Path, _: Any) -> Tensors:
 
 
 def _other_than_tensor(value: memoryview) -> str:
-    """Return the kind of an ONNX file's input or output that is no tensor; "" for a tensor."""
+    """Return the kind of an ONNX file's input or output that is not a tensor; "" for a tensor."""
     for of_value in messages(value, _VALUE_TYPE):
         for sequence in messages(of_value, _SEQUENCE):
             elements = messages(sequence, _ELEMENT)
@@ -276,7 +276,7 @@ def _read_tensorflow(path: Path, config: Any) -> Tensors:
 
 
 def _read_graph(path: Path) -> Tensors:
-    """Return the inputs of a GraphDef; any of its operations may be an output."""
+    """Return the inputs of a GraphDef; as outputs, any of its operations may serve."""
     try:
         nodes = [
             (text(node, _NODE_NAME), text(node, _OPERATION))

@@ -1,8 +1,8 @@
-"""The tensors of a model: those of its file, of its configuration, and of its sequences.
+"""The tensors of a model: in its file, in its configuration, and for its sequences.
 
-Sequence batching adds inputs that no client sends, controls and states, and outputs that no client
-need ask for, the next states. The server gives and keeps their values; here are their names. The
-texts of errors are Triton's.
+Sequence batching adds inputs that no client sends (controls and states), and outputs that clients
+need not request (the next states). The server provides and keeps their values; this module has
+their names. The texts of errors are Triton's.
 """
 
 from __future__ import annotations
@@ -83,7 +83,7 @@ def _controls(config: dict[str, Any]) -> Iterator[Tuple[str, str]]:
 
 
 def is_complete(config: dict[str, Any]) -> bool:
-    """Return whether inputs and outputs are configured, and so nothing is completed."""
+    """Return whether inputs and outputs are both configured, so that none is completed."""
     return bool(config.get("input") or config.get("batch_input")) and bool(config.get("output"))
 
 

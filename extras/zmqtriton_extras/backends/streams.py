@@ -1,4 +1,4 @@
-"""Sends the responses of decoupled models from threads, so that execute() can return meanwhile."""
+"""Sends the responses of decoupled models from threads, so that execute() can return first."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ class Senders:
         self._threads: List[threading.Thread] = []
 
     def begin(self, request: Any, responses: Callable[[], Iterable[dict[str, Any]]]) -> None:
-        """Send what `responses` yields, each the outputs of one response, then end the request."""
+        """Send the outputs that `responses` yields, one response each, then end the request."""
         thread = threading.Thread(target=_send, args=(request.get_response_sender(), responses))
         self._threads = [t for t in self._threads if t.is_alive()] + [thread]
         thread.start()

@@ -50,9 +50,9 @@ class Clients:
         rate: float = 0.0,
         read: Callable[[], State],
     ) -> tuple[Measurement, State, State]:
-        """Run a plan after a warm-up; return what `read` does before and after it, too.
+        """Run a plan after a warm-up; return also the results of `read` before and after it.
 
-        If Ctrl-C leaves nothing but the warm-up, that is what was measured.
+        If Ctrl-C comes during the warm-up, the warm-up is the measurement.
         """
         before = read()
         warm_up_s = min(_MAX_WARM_UP_S, seconds * _WARM_UP_SHARE)

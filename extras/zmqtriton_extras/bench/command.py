@@ -61,7 +61,7 @@ _MAX_CLIENTS = 4096
 
 
 class Options(NamedTuple):
-    """The choices of the user."""
+    """The user's choices for the measurement."""
 
     concurrency: tuple[int, ...]
     rate: float
@@ -119,11 +119,11 @@ def bench(
     has_grpc: bool,
     form: str,
 ) -> None:
-    """Measure MODEL under load, and say where the time goes.
+    """Measure MODEL under load, and show where the time goes.
 
-    All clients send the same request, made from values as for `infer`; each sends again when it has
-    its answer, or with --rate when it is due, and then times count from that moment. Ctrl-C
-    ends it, and prints its results.
+    All clients send the same request, made from values as for `infer`. Each client sends again when
+    it has its response; with --rate, when a request is due, and times count from that moment.
+    Ctrl-C ends it, and prints its results.
     """
     options = Options(concurrency, rate, seconds, processes)
 
@@ -186,7 +186,7 @@ def _plan(
 
 
 class ServerStatistics:
-    """The server's statistics about the model, and about those of an ensemble's steps."""
+    """The server's statistics about the model and about the models of an ensemble's steps."""
 
     def __init__(self, service: HttpService, path: str, steps: Sequence[str] = ()) -> None:
         self._service = service
@@ -194,7 +194,7 @@ class ServerStatistics:
         self._steps = steps
 
     def read(self) -> Reading | None:
-        """Return the current counts; None if the client may not read them, or without a server."""
+        """Return the current counts; None without a server, or without the right to read them."""
         try:
             steps = {step: self._read(f"/v2/models/{quote(step)}") for step in self._steps}
             return Reading(self._read(self._path), steps)

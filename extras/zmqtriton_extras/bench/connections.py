@@ -30,23 +30,23 @@ _FIRST_PIECE, _MAX_PIECE = 1 << 16, 1 << 20
 
 
 class RequestFailed(Exception):
-    """Raised for a request without a good answer; says why."""
+    """Raised for a request without a successful response; the text says why."""
 
 
 class Connection(Protocol):
-    """A client's connection. All but `interrupt` is for the client's thread alone."""
+    """A client's connection. Only the client's thread may use it, except for `interrupt`."""
 
     def open(self) -> None:
         """Connect to the server before the first request. Raises RequestFailed."""
 
     def ask(self) -> list[float]:
-        """Ask once, and open it if need be; return when each response of a stream came.
+        """Send the request, opening the connection if needed; return the time of each response.
 
         Raises RequestFailed.
         """
 
     def interrupt(self) -> None:
-        """Let the request under way fail; from another thread."""
+        """Let the request in progress fail; called from another thread."""
 
     def close(self) -> None:
         """Close the connection; the next ask() opens a new one."""

@@ -1,4 +1,4 @@
-"""Connections over gRPC, each with a channel of its own. Imported only where a plan is of gRPC."""
+"""Connections over gRPC, each with a channel of its own; imported only for plans with gRPC."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ class _GrpcConnection(ABC):
 
 
 class GrpcCalls(_GrpcConnection):
-    """A call for each request."""
+    """Sends each request in a call of its own."""
 
     def _begin(self, channel: Any) -> None:
         self._call = channel.unary_unary(f"{_SERVICE}/ModelInfer")
@@ -74,7 +74,7 @@ class GrpcCalls(_GrpcConnection):
 
 
 class GrpcStream(_GrpcConnection):
-    """One stream for all requests: one goes in when the one before has been answered."""
+    """One stream for all requests: each is sent when the one before has been answered."""
 
     def __init__(self, plan: Mapping[str, Any]) -> None:
         super().__init__(plan)

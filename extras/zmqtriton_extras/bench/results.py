@@ -1,4 +1,4 @@
-"""The figures of one row, of clients and server, and the judgement of all rows. Does no I/O."""
+"""The figures of a row, from clients and server, and conclusions from all rows. Does no I/O."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ class Measurement:
 
 
 class Reading(NamedTuple):
-    """The server's figures of a model, and those of the models of an ensemble's steps."""
+    """The server's figures of a model and, for an ensemble, of the models of its steps."""
 
     own: Mapping[str, int]
     steps: Mapping[str, Mapping[str, int]] = MappingProxyType({})
@@ -186,7 +186,7 @@ def _times(model: str, rows: Sequence[Row]) -> Iterator[str]:
 
 
 def _slowest_step(row: Row) -> tuple[str, Row]:
-    """Return the step of an ensemble that takes most of the time; of another model "" and it."""
+    """Return an ensemble's step that takes most of the time; for other models "" and the row."""
     times = {
         name: figures["queue_ms"] + figures["compute_ms"]
         for name, figures in row.get("steps", {}).items()
@@ -197,7 +197,7 @@ def _slowest_step(row: Row) -> tuple[str, Row]:
 
 
 def _times_of_stream(model: str, row: Row) -> str:
-    """Say where a stream spends its time: its model may be busy for a small part of it."""
+    """Say where a stream spends its time: its model may be busy for a small part of that."""
     mean, queue, first = row["mean_ms"], row["queue_ms"], row["mean_first_ms"]
     rest = max(0.0, mean - first)
     where = (

@@ -1,6 +1,6 @@
 """A process of clients: runs plans that come as lines on stdin, and reports each on stdout.
 
-`stop` ends the plan that runs, the end of stdin the process, which also dies with its parent.
+`stop` ends the running plan. The end of stdin ends the process, which also dies with its parent.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ class Schedule:
     """The moments at which requests are due, for all clients of this process."""
 
     def __init__(self, rate: float, seconds: float, stop: threading.Event) -> None:
-        """A rate of 0 is that of a closed loop: the next one is due when one is answered."""
+        """Set up; rate 0 is a closed loop: the next request is due when one is answered."""
         self._gap_s = 1 / rate if rate else 0.0
         self._seconds = seconds
         self._next_s = self._end_s = -math.inf
@@ -45,7 +45,7 @@ class Schedule:
         self._stop = stop
 
     def begin(self) -> None:
-        """Let all clients begin that wait for it."""
+        """Let all clients begin that wait in next_due_s()."""
         self._next_s = time.perf_counter()
         self._end_s = self._next_s + self._seconds
         self._may_begin.set()
@@ -54,7 +54,7 @@ class Schedule:
         self._may_begin.wait()
 
     def next_due_s(self, now_s: float) -> float | None:
-        """Wait for the next moment, which may be over if all clients were busy; None at the end."""
+        """Wait for the next due moment, which is past if all clients were busy; None at the end."""
         if not self._gap_s:
             return now_s if now_s < self._end_s and not self._stop.is_set() else None
         with self._lock:
@@ -64,7 +64,7 @@ class Schedule:
         return due_s if due_s < self._end_s and not self._stop.is_set() else None
 
     def pause(self) -> None:
-        """Wait a moment, or until the stop."""
+        """Wait a moment, or until the run is stopped."""
         self._stop.wait(_PAUSE_S)
 
     def is_stopped(self) -> bool:
@@ -72,7 +72,7 @@ class Schedule:
 
 
 class Client:
-    """One client, which asks over a connection of its own; its times are in microseconds."""
+    """One client with a connection of its own; its times are in microseconds."""
 
     def __init__(self, connection: Connection, timeout_s: float) -> None:
         self.connection = connection
@@ -89,12 +89,12 @@ class Client:
         self._is_late = False
 
     def open(self) -> None:
-        """Open its connection; if that fails, its first request fails with the reason."""
+        """Open the connection; if that fails, the client's first request fails with the reason."""
         with suppress(RequestFailed):
             self.connection.open()
 
     def ask_all(self, schedule: Schedule) -> None:
-        """Ask until the schedule ends."""
+        """Send requests until the schedule ends."""
         # Each request looks up and calls what is here, on a core that the server may need, too.
         ask, next_due_s, clock = self.connection.ask, schedule.next_due_s, time.perf_counter
         append = self.latencies.append
@@ -126,19 +126,19 @@ class Client:
         self.failures[reason] += 1
 
     def look(self, now_s: float) -> None:
-        """Let the request under way fail if it takes too long; from another thread."""
+        """Let the request in progress fail if it takes too long; called from another thread."""
         if now_s - self._sent_s > self._timeout_s:
             self._is_late = True
             self.connection.interrupt()
 
     def end(self, error: Exception) -> None:
-        """Count the error that ends it as a failure."""
+        """Count an error that ends the client as a failed request."""
         self.is_broken = True
         self.failures[str(error) or repr(error)] += 1
 
 
 class PlanRun:
-    """One run of a plan, by a client for each connection."""
+    """A run of a plan, with a client for each connection."""
 
     def __init__(
         self, plan: Mapping[str, Any], connections: Sequence[Connection], stop: threading.Event
@@ -149,7 +149,7 @@ class PlanRun:
         self._look_every_s = min(_LOOK_EVERY_S, plan["timeout_s"] / 4)
 
     def run(self) -> dict[str, Any]:
-        """Run until the time is over and all is answered, or until the stop; return the report."""
+        """Run until the time is over and all is answered, or until a stop; return the report."""
         schedule = Schedule(self._plan["rate"], self._plan["seconds"], self._stop)
         self._await(self._start(Client.open))
         threads = self._start(lambda client: client.ask_all(schedule))
@@ -169,7 +169,7 @@ class PlanRun:
         }
 
     def _start(self, work: Callable[[Client], None]) -> list[threading.Thread]:
-        """Start a thread for each client that can go on."""
+        """Start a thread for each client that can continue."""
 
         def run(client: Client) -> None:
             try:
@@ -191,7 +191,7 @@ class PlanRun:
         return threads
 
     def _await(self, threads: Sequence[threading.Thread]) -> None:
-        """Wait until all have ended, or until the stop."""
+        """Wait until all threads have ended, or until the stop."""
         for thread in threads:
             while thread.is_alive() and not self._stop.is_set():
                 thread.join(self._look_every_s)
@@ -211,7 +211,7 @@ class PlanRun:
 class Connections:
     """The connections of the newest plan, which the next plan keeps if it sends the same requests.
 
-    So a warm-up opens the connections of the measurement.
+    So a warm-up opens the connections that the measurement uses.
     """
 
     def __init__(self) -> None:

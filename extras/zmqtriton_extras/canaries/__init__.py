@@ -1,4 +1,4 @@
-"""Canaries: versions that are tried beside the one that serves, then promoted or aborted."""
+"""Canaries: versions on trial next to the serving version, then promoted or aborted."""
 
 from __future__ import annotations
 

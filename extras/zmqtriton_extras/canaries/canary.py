@@ -1,11 +1,11 @@
-"""One canary: a version that is tried beside the stable one, from its load to its end.
+"""One canary: a version on trial next to the stable one, from its load to its end.
 
     LOADING ──▶ RUNNING ──▶ PROMOTING ──▶ PROMOTED
        │           └──────▶ ABORTING ───▶ ABORTED
        └─────────────────────────▲
 
-While it is PROMOTING or ABORTING, one version gets all new requests and the other one answers what
-it has. `_move` alone writes the phase. Does no I/O.
+While it is PROMOTING or ABORTING, one version gets all new requests and the other one answers its
+remaining ones. `_move` alone writes the phase. Does no I/O.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ def take_over(canary: Canary, model: ServedModel) -> None:
 
 
 def is_verdict(model: ServedModel, canary: Canary) -> bool:
-    """True if a version has stopped by its own fault, and was not unloaded or removed."""
+    """True if a version has stopped by its own fault, not because it was unloaded or removed."""
     tried = (model.versions.get(number) for number in (canary.version, canary.stable))
     reasons = (version.reason for version in tried if version is not None)
     return any(reason is not None and reason.has(Kind.GIVEN_UP) for reason in reasons)
@@ -63,7 +63,7 @@ def is_decoupled(model: ServedModel, canary: Canary) -> bool:
 
 
 def why_not_serving(model: ServedModel, canary: Canary) -> str:
-    """Return which of the two versions does not serve, and why; or ""."""
+    """Return which of the two versions does not serve, and the reason; or ""."""
     for number in (canary.version, canary.stable):
         version = model.versions.get(number)
         if version is None:
@@ -93,7 +93,7 @@ def _config(model: ServedModel, number: int) -> dict[str, Any]:
 
 
 def keep_both(model: ServedModel, canary: Canary) -> None:
-    """Have loads serve both versions, whatever the version policy says and was decided before."""
+    """Let loads serve both versions, regardless of the version policy and earlier decisions."""
     kept = frozenset({*serving_versions(model), canary.stable, canary.version})
     selection = model.selection
     model.selection = selection._replace(
@@ -119,7 +119,7 @@ def keep_decision(model: ServedModel, canary: Canary) -> tuple[Decision, ...]:
 
 
 def _outcomes(canary: Canary) -> Iterator[tuple[int, bool, str]]:
-    """Yield the versions of a decision: whether each is promoted, and why."""
+    """Yield the versions of a decision: whether each was promoted, and the reason."""
     if canary.phase is Phase.ABORTING:
         yield canary.version, False, canary.reason
         return
@@ -136,13 +136,13 @@ def is_policy_choice(model: ServedModel, number: int) -> bool:
 
 
 def old_version_stays(model: ServedModel, canary: Canary) -> bool:
-    """True if the version that the canary replaces serves on, for those who name it."""
+    """True if the replaced version continues to serve clients that name it."""
     is_older = canary.phase is Phase.PROMOTING and canary.stable < canary.version
     return is_older and is_policy_choice(model, canary.stable)
 
 
 def has_left(model: ServedModel, canary: Canary) -> bool:
-    """True if the version that gets no new requests has answered its last one."""
+    """True if the version without new requests has answered its last one."""
     version = model.versions.get(canary.leaving)
     return version is None or version.generation is None or old_version_stays(model, canary)
 
@@ -188,7 +188,7 @@ def has_sequences(config: Mapping[str, Any]) -> bool:
 
 
 def _tensors(config: Mapping[str, Any], which: str) -> dict[str, tuple[Any, ...]]:
-    """Return type, dimensions and necessity of each, by name."""
+    """Return type, dimensions and necessity of each tensor, by name."""
     return {
         tensor["name"]: (tensor["data_type"], tuple(tensor["dims"]), tensor.get("optional", False))
         for tensor in config.get(which, ())
@@ -211,7 +211,7 @@ class Comparisons:
         self.differences: deque[str] = deque(maxlen=_MAX_DIFFERENCES)
 
     def add(self, report: Mapping[str, Any]) -> Counter[str]:
-        """Add a frontend's counts, without values that are no numbers. Return the new counts."""
+        """Add a frontend's counts, without values that are no numbers; return the added counts."""
         counts = {result: report.get(result) for result in RESULTS}
         new = Counter({r: n for r, n in counts.items() if type(n) is int and n > 0})
         self.counts += new
@@ -221,7 +221,7 @@ class Comparisons:
         return new
 
     def add_uncopied(self, total: int) -> Counter[str]:
-        """Add the broker's counts of models' requests; a new broker's counts begin at 0."""
+        """Add the broker's counts of models' requests; a new broker's begin at 0."""
         more = total - self._uncopied_seen if total >= self._uncopied_seen else total
         self._uncopied_seen = total
         self.uncopied += more
@@ -230,7 +230,7 @@ class Comparisons:
         return new
 
     def _add_difference(self, text: str) -> None:
-        """Add a difference in the place of an equal one."""
+        """Add a difference, which replaces an equal one."""
         if text in self.differences:
             self.differences.remove(text)
         self.differences.append(text)
@@ -325,7 +325,7 @@ class Canary:
 
     @property
     def leaving(self) -> int:
-        """The version that gets no new requests since the decision."""
+        """The version that gets no new requests after the decision."""
         return self.stable if self.phase is Phase.PROMOTING else self.version
 
     def _move(self, phase: Phase, now_s: float) -> None:
@@ -343,7 +343,7 @@ class Canary:
         self.directory, self.policy = blueprint.directory, blueprint.version_policy
 
     def begin(self, now_s: float) -> None:
-        """Both versions serve."""
+        """Begin the trial: both versions serve."""
         self._move(Phase.RUNNING, now_s)
 
     def decide(self, phase: Phase, reason: str, now_s: float, *, is_automatic: bool) -> None:
@@ -351,20 +351,20 @@ class Canary:
         self.reason, self.is_automatic = reason, is_automatic
 
     def end(self, now_s: float) -> None:
-        """Nothing is left to move."""
+        """End the canary: no requests remain to be moved."""
         self._move(Phase.PROMOTED if self.phase is Phase.PROMOTING else Phase.ABORTED, now_s)
 
     def verdict(
         self, stable: VersionCounts, canary: VersionCounts, executing: Executing = ()
     ) -> str:
-        """Take the broker's counts; return why it must be aborted, or ""."""
+        """Add the broker's counts; return why the canary must be aborted, or ""."""
         return self.judge.judge(
             self.settings, stable, canary, executing, is_decoupled=self.is_decoupled
         )
 
     @property
     def slowness(self) -> str:
-        """The slowdown against the stable version, in words; "" if there is hardly one."""
+        """The slowdown against the stable version, in words; "" without a considerable one."""
         factor, text = self.judge.slowdown(self.settings, is_decoupled=self.is_decoupled)
         return text if factor >= _SLOWER else ""
 
@@ -375,7 +375,7 @@ class Canary:
         return self.settings.abort_latency is None and factor >= _TOO_SLOW
 
     def is_due(self, now_s: float) -> bool:
-        """True if it has run for long enough, with enough requests, to be promoted."""
+        """True if the canary has run long enough, with enough requests, to be promoted."""
         after_s = self.settings.promote_after_s
         if after_s is None or self.phase is not Phase.RUNNING:
             return False

@@ -1,4 +1,4 @@
-"""`zmqtriton-ctl canary`: versions that are tried beside the one that serves."""
+"""`zmqtriton-ctl canary`: versions on trial next to the serving version."""
 
 from __future__ import annotations
 
@@ -96,7 +96,7 @@ def start(
     form: str,
     **settings: str | None,
 ) -> None:
-    """Load VERSION of MODEL beside the one that serves, and give it its share."""
+    """Load VERSION of MODEL next to the serving one, and give it its share."""
     values = _values(model, settings, version=version)
     if captures is None:
         _show(form, _call(context, "canary.start", values))

@@ -1,9 +1,9 @@
-"""Judges a canary by the broker's counts: by its failures, its latency, and what it does not end.
+"""Judges a canary by the broker's counts: its failures, its latency, and hanging executions.
 
-Each judgement is about the requests since the last one, so that a version that goes bad after a
-million good answers is noticed, too. A request whose client did not wait counts as failed, since
-clients leave a version that is too slow or hangs; those who leave the stable version as often
-excuse it. Knows neither clocks nor models.
+Each judgement is about the requests since the last one, so that a version which fails after a
+million good answers is noticed as well. A request whose client did not wait counts as failed, since
+clients leave a version that is too slow or hangs; it does not count if clients leave the stable
+version as often. Knows neither clocks nor models.
 """
 
 from __future__ import annotations
@@ -89,7 +89,7 @@ class VersionCounts(NamedTuple):
 
     @property
     def has_begun_anew(self) -> bool:
-        """True of the difference to an earlier broker, or to an earlier loading of the version."""
+        """True if a difference of counts spans two brokers, or two loads of the version."""
         return any(isinstance(count, int) and count < 0 for count in self)
 
 
@@ -143,7 +143,7 @@ class Judge:
         *,
         is_decoupled: bool = False,
     ) -> str:
-        """Take the counts of this moment; return why the canary must end, or ""."""
+        """Add the present counts; return why the canary must end, or ""."""
         now = _Pair(stable, canary)
         if self._first is None or self._last is None or _has_begun_anew(self._newest, now):
             self._before, self._first = self.total, now
@@ -174,7 +174,7 @@ class Judge:
     ) -> tuple[float, str]:
         """Return the canary's latency as a multiple of the stable version's, and both in words.
 
-        It is that of all requests since the canary began; 0 and "" with too few of them.
+        The latencies are of all requests since the canary began; 0 and "" with too few of them.
         """
         stable, canary = self.total
         measure = _measure(settings, is_decoupled=is_decoupled)
@@ -200,7 +200,7 @@ def _measure(settings: CanarySettings, *, is_decoupled: bool) -> LatencyMeasure:
 
 
 def _has_begun_anew(before: _Pair, now: _Pair) -> bool:
-    """True if a broker has died or a version was reloaded, which counts from zero."""
+    """True if a broker has died or a version was reloaded, so that counts begin at zero."""
     return any(version.has_begun_anew for version in now.since(before))
 
 

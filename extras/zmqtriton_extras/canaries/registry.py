@@ -87,9 +87,9 @@ class CanaryRegistry(Feature):
     # ---------------------------------------------------- what operators ask
 
     def start_canary(self, name: str, values: Mapping[str, Any], stable: int = 0) -> Answer:
-        """Load a version beside the one that serves and give it its share.
+        """Load a version next to the serving one, and give it its share.
 
-        `stable` is the one that serves at the server before, whatever serves here. Raises
+        `stable` is the version that served at the previous server, regardless of this one. Raises
         InvalidArgument, NotFound and AlreadyExists.
         """
         settings = parse_settings(values)
@@ -227,7 +227,7 @@ class CanaryRegistry(Feature):
             self._decide(canary, phase, reason, is_automatic=False)
 
     def compared(self, arguments: Mapping[str, Any]) -> None:
-        """Take a frontend's comparisons of answers."""
+        """Add a frontend's comparisons of answers."""
         canary = self._canaries.get(str(arguments.get("model")))
         if canary is not None and arguments.get("version") == canary.version:
             new = canary.comparisons.add(arguments)
@@ -253,7 +253,7 @@ class CanaryRegistry(Feature):
     async def _live(self, canary: Canary, model: ServedModel) -> None:
         """Wait for the load, let the canary run until it is decided, and end the version that goes.
 
-        Operators and the watch decide it at any time, also before it runs.
+        Operators and the watch may decide at any time, also before it runs.
         """
         server = self._server  # nothing more is decided while it ends
         await self._plan.until(
@@ -303,7 +303,7 @@ class CanaryRegistry(Feature):
         return canary
 
     def _fail(self, canary: Canary, problem: str) -> None:
-        """End a canary that cannot begin."""
+        """End a canary that could not begin."""
         self._waiting.refuse(canary.model, problem)
         # it has not served, perhaps for a reason of this moment or this machine alone
         self._decide(canary, Phase.ABORTING, problem, is_kept=False)
@@ -373,8 +373,8 @@ class CanaryRegistry(Feature):
 class LastExecutions:
     """Ends the last executions of an aborted version, if they take too long.
 
-    Without a limit a version that hangs would stay for ever, and no canary could follow it.
-    Sequences that are open and not executed just now go on.
+    Without a limit a hanging version would stay for ever, and no canary could follow it. Open
+    sequences without a running execution continue.
     """
 
     def __init__(
@@ -388,7 +388,7 @@ class LastExecutions:
         self._models = models
 
     async def limit(self, canary: Canary) -> None:
-        """End the executions of an aborted canary that go on beyond the time of its settings."""
+        """End the executions of an aborted canary that last longer than its settings allow."""
         within_s = canary.settings.abort_within_s
         if within_s is None:
             return
@@ -418,7 +418,7 @@ class LastExecutions:
 
 
 class CanaryWatch:
-    """Has running canaries judged from time to time, by the broker's counts."""
+    """Lets running canaries be judged from time to time, by the broker's counts."""
 
     def __init__(
         self,
@@ -438,7 +438,7 @@ class CanaryWatch:
         self._held: WeakSet[Canary] = WeakSet()
 
     def begin(self) -> None:
-        """Look at the counts now, and then as long as there is something to judge."""
+        """Look at the counts now, and again as long as a canary runs."""
         if not self._is_watching:
             self._is_watching = True
             self._plan.tell(self._watch())
@@ -470,7 +470,7 @@ class CanaryWatch:
             self._decide(canary, Phase.PROMOTING, _with_slowness(reason, canary))
 
     def _is_held(self, canary: Canary) -> bool:
-        """Return whether a canary that is due is too slow for that; log it once."""
+        """Return whether a due canary is too slow to be promoted; log it once."""
         if canary.is_held and canary not in self._held:
             self._held.add(canary)
             self._plan.log(
@@ -486,7 +486,7 @@ def _with_slowness(reason: str, canary: Canary) -> str:
 
 
 class WaitingCallers(dict[str, Answer]):
-    """The callers that wait for the begin or the end of a canary, by model."""
+    """The callers that wait for a canary to begin or end, by model."""
 
     def refuse(self, name: str, why: str) -> None:
         answer = self.pop(name, None)

@@ -1,6 +1,6 @@
 """Chooses the requests that a canary gets, and the requests that are copied to it.
 
-Steps only while the requests to some model are divided.
+It has steps only while requests to some model are divided.
 """
 
 from __future__ import annotations
@@ -122,7 +122,7 @@ class Shadows:
         self._comparing = asyncio.Lock()
 
     def copy(self, request: CheckedRequest, canary: Trial) -> admission.Copy:
-        """Return a copy of a request to the stable version."""
+        """Return a copy of a request, whose original the stable version gets."""
         return _Copy(self, self._gateway, request, canary)
 
     # ------------------------------------------------------------- for copies
@@ -143,7 +143,7 @@ class Shadows:
     async def find_difference(
         self, expected: wire.ResponseBody, actual: wire.ResponseBody, tolerance: float
     ) -> str:
-        """Compare in a thread, while the loop goes on."""
+        """Compare in a thread, while the loop continues."""
         async with self._comparing:
             return await asyncio.to_thread(find_difference, expected, actual, tolerance)
 
@@ -242,7 +242,7 @@ class _Copy(Sink):
         return is_held
 
     def take_stable(self, response: wire.ResponseBody) -> None:
-        """Take the answer that the client gets."""
+        """Take the stable version's response, which the client gets."""
         if self._is_over:
             return
         if self._hold(_size(response)):
@@ -262,7 +262,7 @@ class _Copy(Sink):
         self._end(SKIPPED)
 
     def skip(self) -> None:
-        """Take no copy: a response in parts is not compared."""
+        """Drop the copy: a response in several parts is not compared."""
         self._is_over = True
         self._shadows.count(self._canary, SKIPPED)
 
@@ -292,7 +292,7 @@ class _Copy(Sink):
 
     @property
     def _tolerance(self) -> float:
-        """Return by what numbers may differ."""
+        """Return the difference that numbers may have."""
         return float(self._canary.split.tolerance)
 
     def _judge(self, difference: str) -> None:
@@ -328,14 +328,14 @@ class Canaries:
     def choose(
         self, ask: Ask, model: ModelVersion, content: Content
     ) -> tuple[ModelVersion, Content]:
-        """Pass a request on to the canary; before it is checked, since versions differ in that."""
+        """Pass a request on to the canary before its check, which differs between versions."""
         canary = model.trial
         if canary is None:
             return model, content
         return canary.version if _goes_there(canary, ask, content) else model, content
 
     def copy(self, ask: Ask, checked: CheckedRequest) -> CheckedRequest:
-        """Have the canary get a copy of a request of the stable version."""
+        """Let the canary get a copy of a stable version's request."""
         canary = checked.model.trial
         if canary is None or not (canary.split.shadow and routing.is_copied(canary.split)):
             return checked
@@ -343,7 +343,7 @@ class Canaries:
 
 
 def _goes_there(canary: Trial, ask: Ask, content: Content) -> bool:
-    """Choose by a header, by the sequence or another key that stays the same, or by chance."""
+    """Choose by a header, by a constant key such as the sequence, or by chance."""
     header, split = ask.header, canary.split
     if canary.header and header is not None:
         value = header(canary.header)

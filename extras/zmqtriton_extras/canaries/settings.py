@@ -1,7 +1,7 @@
 """The settings of a canary, as ctl, HTTP and config.pbtxt give them: names, forms and limits.
 
-A canary is a version of a model that is tried beside the one that serves. Every form becomes a
-CanarySettings here, so that none can lack a check.
+A canary is a version of a model on trial next to the serving one. Every form becomes a
+CanarySettings here, so that no form lacks a check.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ _MAX_SECONDS = 365 * 86_400.0
 
 
 class LatencyMeasure(NamedTuple):
-    """Which time of requests is compared."""
+    """The time of requests that is compared."""
 
     #: True to compare executions without the queue, False from arrival to response.
     is_compute: bool = True
@@ -55,7 +55,7 @@ class LatencyMeasure(NamedTuple):
 
 
 class CanarySettings(NamedTuple):
-    """Which version is tried, with which requests, and when that ends by itself."""
+    """The version on trial, its share of the requests, and the conditions that end the trial."""
 
     version: int
     #: The percentage of requests without a version that it gets.
@@ -93,7 +93,7 @@ class CanarySettings(NamedTuple):
         return self._replace(**_parse(values))
 
     def describe(self) -> str:
-        """Return in words which requests it gets."""
+        """Return the canary's requests in words."""
         parts = [f"{self.weight:g} % of the requests"]
         if self.header[0]:
             parts.append(f"those with '{': '.join(filter(None, self.header))}'")
@@ -106,7 +106,7 @@ class CanarySettings(NamedTuple):
 
 
 def parse_settings(values: Mapping[str, Any]) -> CanarySettings:
-    """Parse the settings of a canary that begins; at least a version. Raises InvalidArgument."""
+    """Parse the settings of a new canary, at least a version. Raises InvalidArgument."""
     fields = _parse(values)
     if "version" not in fields:
         raise InvalidArgument("a canary needs a 'version'")
@@ -273,5 +273,5 @@ TYPES = (CanarySettings, LatencyMeasure)
 
 
 def again(model: str, version: int) -> str:
-    """Say how a version that was aborted is tried again."""
+    """Say how to try an aborted version again."""
     return f"'zmqtriton-ctl canary start {model} {version}' tries it again"

@@ -1,4 +1,4 @@
-"""Captured requests as the cases of a unit test, and the test that `zmqtriton new test` writes."""
+"""Captured requests as cases of a unit test, and the test that `zmqtriton new test` writes."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ class Model(Protocol):
 
 
 class Case:
-    """One captured request and its answer."""
+    """One captured request and its responses."""
 
     def __init__(self, record: Record) -> None:
         self._record = record
@@ -69,7 +69,7 @@ class Case:
         )
 
     def check(self, model: Model, *, tolerance: float = 0.0) -> None:
-        """Raise AssertionError, with the tensors, if a model answers otherwise than captured.
+        """Raise AssertionError, with the tensors, if a model's responses differ from captured ones.
 
         Numbers may differ by the tolerance, which is absolute near 0 and relative elsewhere.
         """

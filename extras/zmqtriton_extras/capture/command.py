@@ -1,6 +1,6 @@
 """`zmqtriton-ctl replay`: sends captured requests again, and prints how the answers differ.
 
-`canary start --from-capture` has a canary judged by them before it gets any client's.
+`canary start --from-capture` tests a canary with them before it gets clients' requests.
 """
 
 from __future__ import annotations
@@ -187,9 +187,9 @@ def print_report(report: Report) -> None:
 def judge(
     context: click.Context, call: Call, values: Mapping[str, Any], captures: Path
 ) -> tuple[Report, dict[str, Any]]:
-    """Load the version, send it the captured requests, and abort it unless answers are as before.
+    """Load the version, send it the captured requests, and abort it if responses differ.
 
-    Then its settings are those of `values`. Return the report and the canary.
+    If they do not differ, gives it the settings in `values`. Returns the report and the canary.
     """
     model, version = values["model"], str(values["version"])
     records = list(chosen(in_order_of_time(read(captures)), model, 0))

@@ -14,7 +14,7 @@ EQUAL, CLOSE, DIFFERENT = "equal", "within tolerance", "different"
 
 
 class Difference(NamedTuple):
-    """The difference of one tensor; `greatest` is 0 where numbers are not to be compared."""
+    """The difference of one tensor; `greatest` is 0 if numbers cannot be compared."""
 
     tensor: str
     text: str

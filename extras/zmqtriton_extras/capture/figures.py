@@ -1,4 +1,4 @@
-"""Captures on the page of metrics, whose process asks that of captures at each scrape."""
+"""The figures of captures for the page of metrics, whose process reads them at each scrape."""
 
 from __future__ import annotations
 

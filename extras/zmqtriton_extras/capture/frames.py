@@ -1,6 +1,6 @@
 """Messages from frontends to the process of captures: frames' heads in JSON, then tensors' bytes.
 
-Both ends are of one server, on its own socket, so nothing is checked but the form.
+Both ends belong to one server, so only the form is checked.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ class Frame(NamedTuple):
 
 
 def encode(frames: Iterable[Frame]) -> bytes:
-    """Return the frames as a message of copied bytes: the tensors' memory may change at once."""
+    """Return the frames as a message of copied bytes, since the tensors' memory may change."""
     heads = []
     parts: list[bytes | memoryview] = [b""]
     for kind, number, details, tensors, _ in frames:

@@ -1,4 +1,4 @@
-"""Which requests are captured: `--capture=prices:10%,fraud:1/s,logs*`."""
+"""The choice of captured requests: `--capture=prices:10%,fraud:1/s,logs*`."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _PARTS = 1 << 32
 
 
 class Rate(NamedTuple):
-    """A share of the requests of some models, or a number per second; 0 is the other."""
+    """A share of the requests of some models, or a number per second; the other one is 0."""
 
     #: A name, or the beginning of names with * behind it.
     models: str
@@ -52,7 +52,7 @@ def _rate(word: str) -> Rate:
 
 
 class Sampler:
-    """Chooses requests of one model; those of a sequence together."""
+    """Chooses requests of one model; requests of a sequence are chosen together."""
 
     def __init__(self, rate: Rate, clock: Callable[[], float] = time.monotonic) -> None:
         self._rate = rate

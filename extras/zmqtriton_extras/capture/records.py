@@ -1,8 +1,8 @@
-"""Records on disk: a line of JSON each, tensors that are large beside it.
+"""Records on disk: a line of JSON for each, with large tensors in files.
 
-A record has the request and the responses as KServe's V2 protocol writes them; `"file"` stands in
-place of `"data"` for a tensor of a file (`.npy`, or `.bin` with the bytes of the protocol's binary
-extension), `"hash"` for one that is hashed, `"omitted"` for one that is not captured.
+A record has the request and the responses as KServe's V2 protocol writes them. Instead of `"data"`
+it has `"file"` for a tensor in a file (`.npy`, or `.bin` with the bytes of the protocol's binary
+extension), `"hash"` for a hashed tensor, and `"omitted"` for a tensor that was not captured.
 """
 
 from __future__ import annotations
@@ -48,11 +48,11 @@ class Record(NamedTuple):
 
     @property
     def is_whole(self) -> bool:
-        """True if it can be sent again: no input was left out."""
+        """True if the request can be sent again: no input was left out."""
         return all(not _MISSING & entry.keys() for entry in self.document["request"]["inputs"])
 
     def files(self) -> list[str]:
-        """Return the names of its tensors' files."""
+        """Return the names of the files with the record's tensors."""
         document = self.document
         bodies = (document["request"]["inputs"], *(r["outputs"] for r in document["responses"]))
         return [Path(entry["file"]).name for body in bodies for entry in body if "file" in entry]
@@ -60,7 +60,7 @@ class Record(NamedTuple):
     def array(self, entry: dict[str, Any]) -> Any:
         """Return a tensor of the record as a numpy array. Raises InvalidArgument without its data.
 
-        What numpy lacks comes as its bits.
+        Datatypes that numpy lacks become arrays of their bits.
         """
         if "data" not in entry and "file" not in entry:
             raise InvalidArgument(f"'{entry['name']}' was not captured; --capture records it again")
@@ -94,7 +94,7 @@ _MISSING = {"hash", "omitted"}
 def read(directory: Path) -> Iterator[Record]:
     """Iterate over the records of a directory, of one segment or of several, in their order.
 
-    A line that is being written, or that a full disk has cut, is left out.
+    Incomplete lines, such as one that is being written or that a full disk has cut, are left out.
     """
     several = [path.parent for path in sorted(directory.glob(f"*/{LINES}"))]
     for segment in [directory] if (directory / LINES).exists() else several:
@@ -107,7 +107,7 @@ def read(directory: Path) -> Iterator[Record]:
 
 
 def _is_record(document: Any) -> bool:
-    """Return whether a document has all that is read of a record; a damaged one is left out."""
+    """Return whether a document has all fields that readers need; damaged ones are left out."""
     try:
         error, bodies = document["error"], [document["request"]["inputs"]]
         bodies += [response["outputs"] for response in document["responses"]]
@@ -121,14 +121,14 @@ def _is_record(document: Any) -> bool:
 
 
 class Description(NamedTuple):
-    """A tensor as its record has it, and its file if it has one."""
+    """A tensor's entry in a record, and its file if it has one."""
 
     entry: dict[str, Any]
     file: bytes = b""
 
 
 def describe(tensor: wire.Tensor, prefix: str, key: bytes = b"") -> Description:
-    """Describe a tensor, with the prefix of its file's name; with a key it is hashed."""
+    """Describe a tensor; `prefix` begins its file's name, and with a key it is hashed."""
     datatype = datatypes.BY_NUMBER[tensor.datatype]
     entry = {"name": tensor.name, "datatype": datatype.name, "shape": list(tensor.shape)}
     data = tensor.data
@@ -150,20 +150,20 @@ def describe(tensor: wire.Tensor, prefix: str, key: bytes = b"") -> Description:
 
 
 def hash_of(data: Any, key: bytes) -> str:
-    """Return the hash that stands in a record in place of a tensor's data."""
+    """Return the hash that a record has instead of a tensor's data."""
     return blake2b(data, key=key, digest_size=_HASH_BYTES).hexdigest()
 
 
 def omitted(name: str) -> dict[str, Any]:
-    """Return the entry of a tensor that is not captured."""
+    """Return the entry of a tensor that was not captured."""
     return {"name": name, "omitted": True}
 
 
 def v2_request(record: Record) -> tuple[bytes, list[tuple[Path, int]]]:
-    """Return the JSON of the request for HTTP, and the binary data behind it.
+    """Return the JSON of the request for HTTP, and the binary data after it.
 
-    Those are as many bytes at the end of each file. Raises InvalidArgument if not all of it was
-    captured.
+    The data are parts of files: a path, and the number of bytes at its end. Raises InvalidArgument
+    if the request was not captured completely.
     """
     request = record.document["request"]
     inputs, parts = [], []
@@ -181,7 +181,7 @@ def v2_request(record: Record) -> tuple[bytes, list[tuple[Path, int]]]:
 
 
 def file_name(text: str) -> str:
-    """Return a name for files of a tensor, which its model has named."""
+    """Return a valid file name for a tensor, whose name its model has chosen."""
     safe = "".join(c if c.isascii() and (c.isalnum() or c in "-_") else "_" for c in text)
     return safe[:64]
 
@@ -194,7 +194,7 @@ def write_new(path: Path, data: bytes) -> None:
 
 
 def json_values(tensor: wire.Tensor) -> list[Any] | None:
-    """Return the elements for JSON; None if it cannot have them exactly."""
+    """Return the elements for JSON; None if JSON cannot represent them exactly."""
     if tensor.datatype == datatypes.BYTES:
         try:
             return [element.decode() for element in tensors.decode_bytes(tensor.data)]

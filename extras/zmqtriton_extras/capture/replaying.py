@@ -32,7 +32,7 @@ class Server(Protocol):
 
 
 class Plan(NamedTuple):
-    """The wishes of the user."""
+    """The user's choices for a replay."""
 
     #: The model and version that are asked in place of those of the record; "" for the same.
     model: str = ""
@@ -89,7 +89,7 @@ class Report:
 
 
 def replay(server: Server, records: Iterable[Record], plan: Plan) -> Report:
-    """Send the records in their order; those of a sequence one after the other."""
+    """Send the records in their order; requests of a sequence wait for each other."""
     report = Report()
     sequences: dict[str, Future[Result]] = {}
     own_ids: dict[str, int | str] = {}
@@ -184,7 +184,7 @@ def _key(record: Record, sequence: int | str) -> str:
 
 
 def _new_id(sequence: int | str) -> int | str:
-    """Return an id that no client of the server has."""
+    """Return a sequence id that no client of the server uses."""
     if isinstance(sequence, str):
         return f"replay-{secrets.token_hex(12)}"
     return secrets.randbits(62) | 1
@@ -201,7 +201,7 @@ def _percentiles(times: Iterable[float]) -> dict[str, float]:
 
 
 def in_order_of_time(records: Iterable[Record]) -> list[Record]:
-    """Return the records as they were received; they are written as they end."""
+    """Return the records in the order of their arrival; they are written when they end."""
     return sorted(records, key=lambda record: str(record.document["time"]))
 
 

@@ -76,7 +76,7 @@ def _row(record: Record) -> dict[str, object]:
 
 
 def _as_curl(record: Record) -> str:
-    """Return the request as a command for a shell. Raises InvalidArgument if it is not whole."""
+    """Return the request as a shell command. Raises InvalidArgument if it is incomplete."""
     head, parts = v2_request(record)
     verb = "infer_stream" if record.document["decoupled"] else "infer"
     path = f"/v2/models/{quote(record.model, safe='')}/versions/{record.document['version']}/{verb}"

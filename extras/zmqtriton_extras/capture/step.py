@@ -1,4 +1,4 @@
-"""The step of captured requests, in each frontend of a server with `--capture`."""
+"""The step that captures requests, in each frontend of a server with `--capture`."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ class _Rules(NamedTuple):
 
 
 class Capture:
-    """A step: begins the record of each request that is chosen."""
+    """A step: begins the record of each chosen request."""
 
     def __init__(self, rows: tuple[rates.Rate, ...], line: Line) -> None:
         self._rates = rows
@@ -106,7 +106,7 @@ class Capture:
 
 
 class _Head(NamedTuple):
-    """A request as it begins, without its tensors."""
+    """The facts about a request at its beginning, without its tensors."""
 
     number: int
     rules: _Rules
@@ -147,7 +147,7 @@ class _Head(NamedTuple):
 
 
 class _Record:
-    """An observer, which sends frames: those of a small request all at once, after its answer."""
+    """An observer that sends frames; a small request's frames go together, after its response."""
 
     __slots__ = (
         "_bytes",
@@ -265,7 +265,7 @@ def _here(tensor: wire.Tensor) -> wire.Tensor:
 
 
 def _kept(tensor: wire.Tensor) -> wire.Tensor:
-    """Return the tensor with bytes that do not change."""
+    """Return the tensor with a copy of its bytes if they may change."""
     name, datatype, shape, data = tensor = _here(tensor)
     if data is not None and not len(data) and 0 not in shape:
         data = None  # an output of a stream that was written to a client's memory

@@ -1,4 +1,4 @@
-"""Vertex AI's endpoints need a model for requests that name none: without it no server starts."""
+"""Vertex AI's endpoints need a model for requests that name none; without it no server starts."""
 
 from __future__ import annotations
 

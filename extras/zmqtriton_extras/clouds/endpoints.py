@@ -1,4 +1,4 @@
-"""The endpoints of SageMaker and Vertex AI, as processes of HTTP make them for their ports."""
+"""The endpoints of SageMaker and Vertex AI, which HTTP's processes serve on further ports."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""SageMaker's endpoints: /ping, /invocations, and /models of endpoints with many models."""
+"""SageMaker's endpoints: /ping, /invocations, and /models for endpoints with many models."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ _MEMORY_WORDS = tuple(
 
 
 class SageMaker:
-    """The ASGI application of its port."""
+    """The ASGI application of SageMaker's port."""
 
     def __init__(
         self,
@@ -105,7 +105,7 @@ class SageMaker:
 
 
 def sagemaker_targets(environment: Mapping[str, str]) -> tuple[str, str, str]:
-    """Return the model of SageMaker's requests, the probe of a ping, and the kind of inference."""
+    """Return the model of SageMaker's requests, the probe of a ping, and the inference route."""
     return (
         environment.get(
             "SAGEMAKER_TRITON_DEFAULT_MODEL_NAME",
@@ -119,7 +119,7 @@ def sagemaker_targets(environment: Mapping[str, str]) -> tuple[str, str, str]:
 def _as_refusals(send: Any) -> Any:
     """Return a `send` with the statuses that the platform knows: 400 for all errors, or 507.
 
-    Those that say something about a model's place in the list, or about the client, stay.
+    Statuses about a model's place in the list, or about the client, stay.
     """
     held: list[dict[str, Any]] = []
     body = bytearray()

@@ -1,9 +1,9 @@
 """Requests to SageMaker and Vertex AI for the application, and the list of SageMaker's models.
 
-On an endpoint with many models each comes as a directory, which is added to the repositories with
-the model under the name that the platform has for it. The supervisor keeps the list: every process
-of HTTP must know it. A platform passes on few headers, so the length of the JSON before binary
-tensors is a part of the content type there.
+On an endpoint with many models the platform adds a model as a directory, which becomes a repository
+with the model under the platform's name. The supervisor keeps the list, because every HTTP process
+needs it. A platform passes on few headers, so the length of the JSON before binary tensors is a
+part of the content type.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ _NOT_PASSED_ON = frozenset({_CONTENT_TYPE, _JSON_LENGTH, b"accept-encoding"})
 
 
 class Target(NamedTuple):
-    """The request that the application gets instead."""
+    """The request that the application gets instead of the platform's."""
 
     method: str
     #: Path as in a request.
@@ -59,7 +59,7 @@ class Target(NamedTuple):
 async def pass_on(
     application: Application, scope: Scope, receive: Any, send: Any, target: Target
 ) -> None:
-    """Have the application answer the request as one for the target."""
+    """Let the application answer the request as one for the target."""
     try:
         headers = _headers(scope["headers"], target.binary_type)
     except InvalidArgument as error:
@@ -78,7 +78,7 @@ def header(scope: Scope, name: bytes) -> str | None:
 
 
 async def refuse(send: Any, error: refusals.AccessRefused) -> None:
-    """Answer without the application that the client may not ask this."""
+    """Answer the client with a refusal, without calling the application."""
     await answer(send, *problems.response_to(error), error.headers)
 
 
@@ -109,7 +109,7 @@ def _headers(fields: list[tuple[bytes, bytes]], binary_type: str) -> list[tuple[
 
 
 def with_length_in_type(send: Any, binary_type: str) -> Any:
-    """Return a `send` that tells the length of the JSON in the content type, too."""
+    """Return a `send` that also adds the length of the JSON to the content type."""
 
     async def send_event(event: Event) -> None:
         if event["type"] == "http.response.start":
@@ -130,7 +130,7 @@ def _rows_with_length(
 
 
 class Place(NamedTuple):
-    """A model in a directory: the repository that this is, and the model's folder in it."""
+    """A model in a directory: the directory as a repository, and the model's folder in it."""
 
     repository: str
     folder: str
@@ -213,7 +213,7 @@ class TargetModels:
 
 
 def _find_model(url: str) -> Place:
-    """Find the model in a directory, the ensemble if there are several. Raises InvalidArgument."""
+    """Find the model in a directory; of several, the ensemble. Raises InvalidArgument."""
     path = Path(url).absolute()
     if any(str(path.resolve()).startswith(prefix) for prefix in _NOT_FOR_MODELS):
         raise InvalidArgument(f"'{url}' must be a directory of models")

@@ -1,6 +1,6 @@
-"""Vertex AI's endpoints: a health route, and a route for predictions and all that they redirect to.
+"""Vertex AI's endpoints: health, and a route for predictions and for redirected requests.
 
-The platform passes on POST requests to one path only, so a header names what is meant.
+The platform passes on POST requests to one path only, so a header names the redirected path.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ Scrape = Callable[[], Awaitable[str]]
 
 
 class VertexAi:
-    """The ASGI application of its port."""
+    """The ASGI application of Vertex AI's port."""
 
     def __init__(
         self,
@@ -93,7 +93,7 @@ class VertexAi:
         await pass_on(self._application, scope, receive, send, target)
 
     def _model(self) -> str:
-        """Return the model of predictions that name none. Raises InvalidArgument."""
+        """Return the model for predictions that name none. Raises InvalidArgument."""
         if self._default_model:
             return self._default_model
         names = [model.name for model in self._catalogue.newest()]

@@ -1,6 +1,7 @@
-"""The door: clients on this machine ask over ZeroMQ, in any language. The protocol is docs/door.md.
+"""The door: clients on this machine call models over ZeroMQ. The protocol is in docs/door.md.
 
-What both ends share stands here; `process/` is the server's end, `client/` our own client.
+This package has the code that both ends share; `process/` is the server's end, `client/` our own
+client.
 """
 
 from __future__ import annotations

@@ -44,7 +44,7 @@ _MAX_ID = 2**63 - 1
 
 
 class Header(NamedTuple):
-    """The part of a message that says what it is about."""
+    """The fields of a message's header."""
 
     verb: str
     #: The client's number of the request.
@@ -53,7 +53,7 @@ class Header(NamedTuple):
 
 
 class BadHeader(InvalidArgument):
-    """Raised for a header that does not decode; `id` is the request's if that much is known."""
+    """Raised for a header that does not decode; `id` is the request's id if it can be read."""
 
     id = NO_ID
 
@@ -93,8 +93,8 @@ def open_server(
 ) -> tuple[Socket, Socket]:
     """Open the ROUTER over a listening socket, which is closed with it.
 
-    `waiting` has two limits for each client: messages that the client has not read, and messages
-    of it that this process has not taken. A frame of more than `max_bytes` ends a connection. The
+    `waiting` has two limits for each client: messages to it that it has not read, and messages from
+    it that this process has not taken. A frame of more than `max_bytes` ends a connection. The
     other socket reports all connections.
     """
     socket = zmq_sockets.open_socket(context, zmq.ROUTER)
@@ -110,7 +110,7 @@ def open_server(
 
 
 def open_client(context: Any, path: str) -> tuple[Socket, Socket]:
-    """Open a connected DEALER, and what tells of the end of the connection."""
+    """Open a connected DEALER, and a socket that reports the end of the connection."""
     socket = zmq_sockets.open_socket(context, zmq.DEALER)
     monitor = _watch_connections(socket)
     socket.connect("ipc://" + path)
@@ -118,12 +118,12 @@ def open_client(context: Any, path: str) -> tuple[Socket, Socket]:
 
 
 def _watch_connections(socket: Socket) -> Socket:
-    """Return a socket that tells of connections that begin and end, for connection_event()."""
+    """Return a socket that reports begun and ended connections, for connection_event()."""
     return socket.get_monitor_socket(zmq.EVENT_ACCEPTED | zmq.EVENT_DISCONNECTED)
 
 
 def connection_event(monitor: Socket) -> tuple[bool, int] | None:
-    """Return whether a connection has begun or ended, and its descriptor, or None."""
+    """Return whether a connection has begun (or ended) and its descriptor; or None."""
     frames = zmq_sockets.take(monitor)
     if frames is None:
         return None
@@ -162,7 +162,7 @@ def descriptor_of(frame: Any) -> int:
 
 
 def send_frames(socket: Socket, frames: Sequence[Any], copied_bytes: int) -> None:
-    """Queue a message of buffers; larger ones are not copied. Raises the errors of send()."""
+    """Queue a message of buffers; large buffers are not copied. Raises the errors of send()."""
     last = len(frames) - 1
     for i, frame in enumerate(frames):
         flags = _LAST if i == last else _SNDMORE

@@ -1,4 +1,4 @@
-"""The option that requires keys of clients of the door."""
+"""The option that requires keys from clients of the door."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Servers on several machines: announced, found and asked, behind a proxy, on Ray Serve."""
+"""Servers on several machines: announced, found and called, behind a proxy, or on Ray Serve."""
 
 from __future__ import annotations
 

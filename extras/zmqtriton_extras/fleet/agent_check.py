@@ -1,4 +1,4 @@
-"""HAProxy's agent check: each client gets one line, which says how much of the server is free.
+"""HAProxy's agent check: each client gets one line with the free share of the server.
 
 `up ready 75%` while it serves, `drain` while it stops, `down # reason` while it is not ready. The
 weight is never 0%, which would be a drain.
@@ -45,7 +45,7 @@ class Weight:
 
 
 class AgentCheck:
-    """The server of the line."""
+    """The server of this line: it answers each check."""
 
     def __init__(self, gateway: Gateway) -> None:
         self._gateway = gateway
@@ -69,7 +69,7 @@ class AgentCheck:
         await asyncio.wait(tasks)
 
     async def line(self) -> str:
-        """Return the answer to a check."""
+        """Return the line that answers a check."""
         gateway = self._gateway
         if gateway.is_stopping:
             return "drain # the server stops"

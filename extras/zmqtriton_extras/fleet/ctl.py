@@ -45,7 +45,7 @@ _UNREACHABLE = "unreachable"
 
 
 def look(service: NodeService) -> dict[str, Any]:
-    """Ask a server for all that is shown of it."""
+    """Ask a server for all facts that are shown about it."""
     answer = {"is_ready": service.is_ready(), "models": service.index()}
     return {**answer, "load": service.load_figures()}
 
@@ -93,7 +93,7 @@ _SHOWN_DIGITS = 8
 
 
 class Fleet(NamedTuple):
-    """The choice of servers, and how they are asked."""
+    """The chosen servers, and the headers and timeout for their requests."""
 
     words: tuple[str, ...]
     on: tuple[str, ...]
@@ -101,7 +101,7 @@ class Fleet(NamedTuple):
     timeout_s: float
 
     def find(self) -> sources.Listing:
-        """Return the chosen servers, gone or not. Raises InvalidArgument without any."""
+        """Return the chosen servers, ended ones included. Raises InvalidArgument without any."""
         listing = sources.list_servers(self.words, parse_headers(self.headers))
         if self.on:
             chosen = [n for n in listing.nodes if {n.name, n.http, n.host} & set(self.on)]
@@ -201,7 +201,7 @@ def status(chosen: Fleet, form: str, by_model: bool, expect: int | None) -> None
 def infer(
     chosen: Fleet, model: str, inputs: tuple[str, ...], file: str | None, fill: str, form: str
 ) -> None:
-    """Ask MODEL by one request on each server, and show times and whether answers are the same.
+    """Send one request for MODEL to each server, and compare times and responses.
 
     VALUE is as for `zmqtriton-ctl infer`. Outputs are shown by a digest of their bytes.
     """
@@ -223,7 +223,7 @@ def infer(
 @with_format
 @click.pass_obj
 def load(chosen: Fleet, model: str, form: str) -> None:
-    """Load MODEL on each server, or load it again, on all at once."""
+    """Load or reload MODEL on all servers at once."""
     _change(form, chosen, lambda service: service.load(model))
 
 
@@ -243,7 +243,7 @@ def unload(chosen: Fleet, model: str, form: str) -> None:
 @with_format
 @click.pass_obj
 def drain(chosen: Fleet, model: str, is_all: bool, within: float | None, form: str) -> None:
-    """Drain MODEL, or the server, on the one server that is chosen."""
+    """Drain MODEL, or the server, on the one chosen server."""
     _change(form, chosen, lambda service: service.drain(model, within), is_for_one=not is_all)
 
 
@@ -304,7 +304,7 @@ def rollout(
 def _change(
     form: str, chosen: Fleet, change: Callable[[NodeService], str], *, is_for_one: bool = False
 ) -> None:
-    """Change all servers at once, and say what became of each."""
+    """Change all servers at once, and print the result of each."""
     with exit_on_error():
         services = chosen.services()
         if is_for_one and len(services) > 1:

@@ -1,7 +1,7 @@
 """Inspection: what a model is doing, seen from inside its process while it serves.
 
-A feature of the supervisor (`feature.py`) has instances run a task (`sampler.py`,
-`growth.py`), and commands turn the answers into lines, a flame graph and files.
+A feature of the supervisor (`feature.py`) lets instances run a task (`sampler.py`, `growth.py`),
+and commands turn the results into lines, a flame graph and files.
 """
 
 from __future__ import annotations

@@ -89,7 +89,7 @@ def profile(
 ) -> None:
     """Show the lines of its code where MODEL spends its time.
 
-    The model serves meanwhile, and needs no preparation.
+    The model continues to serve, and needs no preparation.
     """
     arguments = {"model": model, "seconds": seconds, "instance": instance, "request": request}
 

@@ -125,7 +125,7 @@ def _connected(answer: Mapping[str, Any], *, is_pdb: bool) -> tuple[socket.socke
 
 
 def _read_name(connection: socket.socket, deadline_s: float) -> str:
-    """Return the debugger that answers. Raises OSError if the instance does not say one in time."""
+    """Return the name of the debugger. Raises OSError if the instance sends none in time."""
     data = b""
     while data not in _NAMES:
         connection.settimeout(max(_AGAIN_S, deadline_s - time.monotonic()))
@@ -163,7 +163,7 @@ def _converse(connection: socket.socket) -> None:
 
 
 def _serve_editor(connection: socket.socket, model: str, port: int) -> None:
-    """Wait for the user's editor, and pass on what it and debugpy say, until one of them ends."""
+    """Wait for the user's editor, and pass on its and debugpy's messages until one of them ends."""
     try:
         listener = socket.create_server((_LOOPBACK, port))
     except OSError as error:
@@ -201,7 +201,7 @@ def _serve_editor(connection: socket.socket, model: str, port: int) -> None:
 
 
 def editor_head(data: bytes) -> int:
-    """Return the size of a head of the Debug Adapter Protocol; 0 for a part of one, else -1."""
+    """Return the size of a Debug Adapter Protocol head; 0 for an incomplete one, else -1."""
     whole = _EDITOR_HEAD.match(data)
     if whole:
         return whole.end()
@@ -210,7 +210,7 @@ def editor_head(data: bytes) -> int:
 
 
 def _pass_on(connection: socket.socket, editor: socket.socket) -> None:
-    """Pass on what both say; return when either has gone."""
+    """Pass bytes on in both directions; return when either side has gone."""
     with selectors.DefaultSelector() as selector:
         selector.register(connection, selectors.EVENT_READ, editor)
         selector.register(editor, selectors.EVENT_READ, connection)

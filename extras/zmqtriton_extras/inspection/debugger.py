@@ -1,11 +1,10 @@
 """A debugger in this process: runs in an instance, in the thread of the model that it stops.
 
 Needs nothing but Python's own library, 3.8 and newer, and the floor: a stub loads this file by its
-path, for as long as a session takes. The operator is at the other end of a socket without a file.
-It lets in the users that the server names, and of them the one with the token that the server has
-given the operator. debugpy speaks with an editor there if the model's environment has it, else
-pdb with a person. When the operator leaves, is killed or says nothing for too long, the model goes
-on.
+path, for the time of a session. The operator connects to a socket without a file. It accepts users
+that the server names, and only with the token that the server has given the operator. If the
+model's environment has debugpy, it serves an editor there, else pdb serves a person. When the
+operator leaves, is killed or is silent for too long, the model continues.
 """
 
 from __future__ import annotations
@@ -52,7 +51,7 @@ def debug(instance: Any, address: str, token: str, seconds: float, users: Sequen
 def debug_here(
     instance: Any, frame: FrameType, address: str, token: str, seconds: float, users: Sequence[int]
 ) -> None:
-    """Stop at a `breakpoint()` that this thread has come to."""
+    """Stop at a `breakpoint()` that this thread has reached."""
     session = _Session(instance, address, token, seconds, users)
     if not session.await_operator():
         session.end()
@@ -63,7 +62,7 @@ def debug_here(
 
 
 def debug_again(instance: Any, frame: FrameType) -> None:
-    """Stop at a `breakpoint()` that a thread comes to while there is a session."""
+    """Stop at a `breakpoint()` that a thread reaches while there is a session."""
     session: _Session | None = getattr(instance, "debugger", None)
     while session is not None and not session.is_ready and not session.is_over:
         time.sleep(_LOOK_EVERY_S)
@@ -77,7 +76,7 @@ class _Session:
     def __init__(
         self, instance: Any, address: str, token: str, seconds: float, users: Sequence[int]
     ) -> None:
-        """Set up; `users` are the numbers of those who may command the server."""
+        """Set up; `users` are the numbers of the users who may command the server."""
         self.instance = instance
         instance.debugger = self
         self._token = token.encode()
@@ -102,7 +101,7 @@ class _Session:
     # ---------------------------------------------------------------- the operator
 
     def await_operator(self) -> bool:
-        """Return whether an operator has connected with the token, and name the debugger to it."""
+        """Return whether an operator has connected with the token; send it the debugger's name."""
         try:
             caller = self._listener.admit(time.monotonic() + _COME_WITHIN_S)
             if caller is None:
@@ -120,7 +119,7 @@ class _Session:
         return True
 
     def _head(self, data: bytes) -> int:
-        """Return the size of the line with the token; 0 for a part of a line, -1 for another."""
+        """Return the size of the line with the token; 0 for an incomplete line, -1 for another."""
         line, end, _ = data.partition(b"\n")
         if end and not hmac.compare_digest(line.partition(b" ")[0], self._token):
             return -1
@@ -135,10 +134,10 @@ class _Session:
         self.say(text)
 
     def flush(self) -> None:
-        """Nothing is kept back."""
+        """Do nothing: no output is kept back."""
 
     def readline(self) -> str:
-        """Return the operator's next line; "" if he has gone or is silent for too long."""
+        """Return the operator's next line; "" after a disconnection or a long silence."""
         while b"\n" not in self._received and not self.is_over:
             if self._connection is None:
                 return ""
@@ -154,7 +153,7 @@ class _Session:
         return line.decode("utf-8", "replace") + "\n" if not self.is_over else ""
 
     def has_left(self) -> bool:
-        """Return whether the operator has gone while no thread listens to him."""
+        """Return whether the operator has gone while no thread reads its lines."""
         if self._connection is None:
             return True
         try:
@@ -165,15 +164,15 @@ class _Session:
             return True
 
     def move(self, frame: FrameType) -> None:
-        """Tell the server where the model stands."""
+        """Report to the server at which line the model has stopped."""
         self._tell(place=f"{frame.f_code.co_filename}:{frame.f_lineno}")
 
     def run(self) -> None:
-        """Tell the server that the model stands nowhere until it comes to a breakpoint."""
+        """Report to the server that the model runs, until it reaches a breakpoint."""
         self._tell(place="")
 
     def end(self) -> None:
-        """Let the model go on, and the operator know."""
+        """Let the model continue, and tell the operator."""
         if self.is_over:
             return
         self.is_over = True
@@ -197,7 +196,7 @@ class _Session:
     # --------------------------------------------------------------------- threads
 
     def stop_in(self, frame: FrameType) -> None:
-        """Stop at the next line of a frame; with pdb one thread alone is stopped."""
+        """Stop at the next line of a frame; with pdb, only one thread is stopped."""
         if self.editor is not None:
             self.editor.stop_in(frame)
         elif self.thread in (0, threading.get_ident()):
@@ -205,7 +204,7 @@ class _Session:
             self.pdb.stop_in(frame)
 
     def await_end(self) -> None:
-        """Wait until the model goes on; it does if the operator leaves before it has stopped."""
+        """Wait until the model continues; it also does if the operator leaves before it stops."""
         deadline_s = time.monotonic() + self._seconds
         while not self.is_over:
             time.sleep(_LOOK_EVERY_S)
@@ -218,7 +217,7 @@ class _Session:
                 self.end()
 
     def stop_threads(self) -> None:
-        """Have the first thread that comes to a line of the model stop there."""
+        """Let the first thread that reaches a line of the model stop there."""
         trace_all = getattr(sys, "_settraceallthreads", None)  # from 3.12 on
         if trace_all is None:
             self._stop_main_thread()
@@ -231,7 +230,7 @@ class _Session:
                 self._trace_frames(frame)
 
     def _stop_main_thread(self) -> None:
-        """Have the main thread trace itself, between two of its instructions."""
+        """Let the main thread trace itself, between two of its instructions."""
         import ctypes
 
         def begin(_: Any) -> int:
@@ -267,7 +266,7 @@ class _Session:
 
 
 def _editor_of(session: _Session, connection: socket.socket) -> _Editor | None:
-    """Return debugpy at work on this connection; None if the environment has none."""
+    """Return debugpy, serving an editor on this connection; None if it is not installed."""
     # else it warns that it sees no lines of modules that are compiled into Python
     os.environ.setdefault("PYDEVD_DISABLE_FILE_VALIDATION", "1")
     hook = sys.breakpointhook
@@ -281,7 +280,7 @@ def _editor_of(session: _Session, connection: socket.socket) -> _Editor | None:
 
 
 class _Editor:
-    """debugpy for an editor at the other end of the session's connection; it opens no port."""
+    """debugpy for an editor on the session's connection; opens no port."""
 
     def __init__(self, session: _Session, connection: socket.socket, pydevd: Any) -> None:
         self._session, self._pydevd = session, pydevd
@@ -309,13 +308,13 @@ class _Editor:
         self._database.initialize_network(connection, terminate_on_socket_close=False)
 
     def before_send(self, message: Any) -> None:
-        """Only what the editor says matters."""
+        """Do nothing: only the editor's messages count as activity."""
 
     def after_receive(self, message: Any) -> None:
         self._heard_s = time.monotonic()
 
     def stop_in(self, frame: FrameType) -> None:
-        """Stop at the next line of a frame, once the editor has its breakpoints set."""
+        """Stop at the next line of a frame, once the editor has set its breakpoints."""
         while not self._session.is_over and not self._database.is_attached():
             time.sleep(_LOOK_EVERY_S)
         if not self._session.is_over:
@@ -328,7 +327,7 @@ class _Editor:
         )
 
     def has_left(self, seconds: float) -> bool:
-        """Return whether the editor has gone, or has been silent for this time."""
+        """Return whether the editor has gone, or was silent for this time."""
         is_silent = time.monotonic() > self._heard_s + seconds
         return is_silent or not self._database.reader.is_alive()
 
@@ -354,7 +353,7 @@ class _Editor:
 
 
 class _Pdb(pdb.Pdb):
-    """Python's debugger for a thread that must go on when the operator has gone."""
+    """Python's debugger for a thread that must continue when the operator has gone."""
 
     def __init__(self, session: Any) -> None:
         super().__init__(stdin=session, stdout=session, nosigint=True, readrc=False)
@@ -385,7 +384,7 @@ class _Pdb(pdb.Pdb):
             self._session.end()
 
     def do_quit(self, arg: str) -> bool:
-        """Let the model go on: of it nothing is ended."""
+        """Let the model continue: quitting pdb must not end its process."""
         self.clear_all_breaks()
         self.set_continue()
         return True

@@ -1,7 +1,8 @@
 """Debuggers of instances: an instance waits at a `breakpoint()`, and an operator gets a session.
 
-The session itself is between the operator's program and the instance. Meanwhile the limits of time
-of that instance rest; a model without an operator goes on after a while. Does no I/O.
+The session itself is between the operator's program and the instance. During a session the time
+limits of that instance are paused; a model without an operator continues after a while. Does no
+I/O.
 """
 
 from __future__ import annotations
@@ -72,7 +73,7 @@ class Debugging(Feature):
                 self._audience.tell_broker(wire.LimitsRest(serial, 1))
 
     def describe(self, counts: Iterable[Mapping[str, Any]]) -> Mapping[str, Any]:
-        """Return the instances that stand, and where."""
+        """Return the instances that are stopped, with their places."""
         self._forget_the_dead()
         return {
             "debugged": [
@@ -97,7 +98,7 @@ class Debugging(Feature):
         )
 
     async def _await_operator(self, call: ControlCall) -> Any:
-        """Have a model wait at a breakpoint; return the code of a session, None to go on."""
+        """Let a model wait at a breakpoint; return the code of a session, or None to continue."""
         instance, model = self._instance_of(call.caller)
         place, code = str(call.arguments.get("place", "")), Promise[Any]()
         if instance.serial in self._stops:
@@ -150,7 +151,7 @@ class Debugging(Feature):
         }
 
     def _choose(self, model: str, chosen: str) -> StubPlace:
-        """Return an instance, rather one that waits at a breakpoint."""
+        """Return an instance, preferably one that waits at a breakpoint."""
         self._forget_the_dead()
         instances = [one for one, name in running(self._server.generations) if name == model]
         if not instances:
@@ -170,7 +171,7 @@ class Debugging(Feature):
         return free[0]
 
     def _move(self, call: ControlCall) -> None:
-        """An instance stands at another line or at none, or its session is over."""
+        """Record the line of an instance that has stopped, or the end of its session."""
         place, stop = str(call.arguments.get("place", "")), self._stops.get(call.caller)
         if call.arguments.get("is_over"):
             self._end(call.caller)
@@ -189,7 +190,7 @@ class Debugging(Feature):
             self._rest(stop.instance, is_on=False)
 
     def _rest(self, instance: StubPlace, *, is_on: bool) -> None:
-        """Have the limits of time of an instance rest, or hold again."""
+        """Pause the time limits of an instance, or let them hold again."""
         self._audience.tell_broker(wire.LimitsRest(instance.serial, int(is_on)))
         instance.rest(is_on=is_on)
 

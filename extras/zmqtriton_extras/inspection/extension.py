@@ -1,6 +1,6 @@
 """POST /v2/models/MODEL/profile: a profile of a model over HTTP, as a file; and its figures.
 
-Who may restart a model may profile it: the route has the category of operations.
+Clients that may restart a model may profile it: the route has the category of operations.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Runs tasks in the instances of a model, and answers with their findings.
 
-An instance looks at itself once at a time. One that dies, or does not answer, has its reason in the
-answer, unless it is the only one. Does no I/O.
+An instance runs one task at a time. If an instance dies or does not answer, the reason is in the
+answer; if it is the only one, the call fails. Does no I/O.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ class Inspections(Feature):
         }
 
     def describe(self, counts: Iterable[Mapping[str, Any]]) -> Mapping[str, Any]:
-        """Return the instances that are looked at; pages see by the key that they may ask."""
+        """Return the instances with a running task; the key shows pages that they may ask."""
         return {"inspected": sorted(self._inspected)}
 
     async def _profile(self, call: ControlCall) -> dict[str, Any]:
@@ -56,7 +56,7 @@ class Inspections(Feature):
         return await self._ask(PROFILE, instances, arguments["model"], values)
 
     async def _measure(self, call: ControlCall) -> dict[str, Any]:
-        """Measure which memory of one instance grows: a traced one is slower."""
+        """Measure which memory of one instance grows; the instance is slower while it is traced."""
         arguments = call.arguments
         ControlCall.check_names(
             "a measurement of memory", arguments, ("model", "seconds", "instance")
@@ -68,7 +68,7 @@ class Inspections(Feature):
     async def _ask(
         self, task: str, instances: list[StubPlace], model: str, values: dict[str, Any]
     ) -> dict[str, Any]:
-        """Run a task in instances; return their answers, or the reason why one fails."""
+        """Run a task in instances; return their answers, or the reason of a failure."""
         serials = {one.serial for one in instances}
         self._inspected |= serials
         within_s = values["seconds"] + _GRACE_S[task]
@@ -125,7 +125,7 @@ def running(generations: Mapping[int, Any]) -> Iterator[tuple[StubPlace, str]]:
 
 
 def named_in(instances: Sequence[StubPlace], chosen: str) -> list[StubPlace]:
-    """Return the instance that an operator names, or gives the number of; [] if none is it."""
+    """Return the instance with this name or number; [] without one."""
     named = [one for one in instances if one.name == chosen]
     if not named and chosen.isdecimal():
         named = list(instances[int(chosen) :][:1])

@@ -1,7 +1,7 @@
 """The metrics that a model reports of itself, among those of all models.
 
-They are those whose label `model` or `model_name` is its name: the server does not know what others
-are about.
+These have the model's name as label `model` or `model_name`: the server does not know the subject
+of others.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ _KINDS = ("counter", "gauge", "histogram")
 
 
 def figures_of(model: str, families: Iterable[Mapping[str, Any]]) -> Iterator[dict[str, Any]]:
-    """Yield a row for each series of a model. Of a histogram the value is the sum."""
+    """Yield a row for each series of a model. For a histogram the value is the sum."""
     for family in families:
         about = {key: family[key] for key in ("name", "description")}
         for series in family["series"]:

@@ -1,4 +1,4 @@
-"""The files that a profile can be."""
+"""The file formats of a profile."""
 
 from __future__ import annotations
 

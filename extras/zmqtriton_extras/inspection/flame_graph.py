@@ -1,7 +1,7 @@
 """Draws a profile as a flame graph: one SVG that needs nothing else, in light and in dark.
 
-Each row stands for calls, those of the row above below them; the width is time. A click on a frame
-shows it over the whole width, one on the lowest row all again.
+Each row has the calls made by the frames of the row above; the width is time. A click on a frame
+shows it over the whole width, and a click on the lowest row shows everything again.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ for (const one of all) one.g.addEventListener("click", () => show(one));
 
 
 class _Node:
-    """A frame that was called from the same frames, and the time below it."""
+    """A frame that the same frames have called, and the time below it."""
 
     def __init__(self, kind: str, of: Frame | str) -> None:
         self.kind, self._of = kind, of
@@ -122,7 +122,7 @@ def _tree(profile: Profile) -> _Node:
 
 
 def _draw(node: _Node, root: _Node, x: float, row: int, rows: list[str]) -> int:
-    """Draw a node and those below it; return the number of the deepest row."""
+    """Draw a node and the nodes below it; return the number of the deepest row."""
     width = node.ns / root.ns * _WIDTH
     if width < _LEAST_WIDTH or len(rows) >= _MOST_DRAWN:
         return row

@@ -15,7 +15,7 @@ _K = TypeVar("_K", bound=Hashable)
 
 
 class _Numbers(dict[_K, int]):
-    """Numbers from `first` on, in the order of the first use."""
+    """Numbers for keys, from `first` on, in the order of first use."""
 
     def __init__(self, first: int = 0) -> None:
         super().__init__()
@@ -30,7 +30,7 @@ class _Numbers(dict[_K, int]):
 
 
 def speedscope(profile: Profile) -> bytes:
-    """Return a file with a profile for each thread, its idle time left out."""
+    """Return a file with a profile for each thread, without its idle time."""
     frames = _Numbers[Frame]()
     threads: dict[str, list[tuple[list[int], int]]] = defaultdict(list)
     for stack in profile.counted:
@@ -73,7 +73,7 @@ _PERIOD_NS = 10_000_000
 
 
 def pprof(profile: Profile) -> bytes:
-    """Return a file for pprof: samples, processor time and time, by thread and what it did."""
+    """Return a file for pprof: samples, processor time and time, by thread and activity."""
     texts = _Numbers[str]()
     assert not texts[""]
     functions = _Numbers[tuple[str, str, int]](1)

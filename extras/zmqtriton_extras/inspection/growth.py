@@ -1,9 +1,8 @@
-"""Measures which memory of this process grows: runs in an instance, beside its model.
+"""Measures which memory of this process grows: runs in an instance, next to its model.
 
-Needs nothing but Python's own library, 3.8 and newer, and imports nothing else: a stub loads this
-file by its path, for as long as a measurement takes. Python's allocations are traced meanwhile
-(tracemalloc), containers are counted before and after (gc); libraries of arrays are asked only
-where the model has loaded them.
+Imports only Python's own library, 3.8 and newer: a stub loads this file by its path, for the time
+of a measurement. Python's allocations are traced (tracemalloc), and containers are counted before
+and after (gc); libraries of arrays are examined only if the model has loaded them.
 """
 
 from __future__ import annotations
@@ -76,7 +75,7 @@ def measure(instance: Any, seconds: float) -> dict[str, Any]:
 
 
 def _traced(settling_s: float, seconds: float) -> tuple[tracemalloc.Snapshot, tracemalloc.Snapshot]:
-    """Return snapshots of the allocations from now on: after the first time and the second."""
+    """Return two snapshots of allocations since now: after settling, and after the measurement."""
     tracemalloc.start(_FRAMES)
     try:
         time.sleep(settling_s)
@@ -98,7 +97,7 @@ def _snapshot() -> tracemalloc.Snapshot:
 def _lines(
     first: tracemalloc.Snapshot, last: tracemalloc.Snapshot, directories: tuple[str, ...]
 ) -> list[dict[str, Any]]:
-    """Return the lines whose allocations have grown, those of the model where it has one."""
+    """Return the lines whose allocations have grown; of a stack, preferably the model's line."""
     grown: dict[tuple[str, int, bool], list[int]] = {}
     for difference in last.compare_to(first, "traceback"):
         file, line, is_own = _own_line(difference.traceback, directories)
@@ -127,10 +126,10 @@ def _own_line(trace: Sequence[Any], directories: tuple[str, ...]) -> tuple[str, 
 
 
 def _objects() -> list[Any]:
-    """Return the objects of this process that have others.
+    """Return the objects of this process that contain others.
 
-    The collector does not know dicts of values that have no others, such as bytes and arrays, until
-    Python 3.13. What holds them knows them.
+    Until Python 3.13 the collector does not track dicts whose values contain no others, such as
+    bytes and arrays. Such dicts are found through their holders.
     """
     objects = gc.get_objects()
     untracked: dict[int, Any] = {}
@@ -193,15 +192,15 @@ class _Look:
 def _is(one: Any, kind: Any) -> bool:
     """Return whether an object is of a type.
 
-    isinstance() would ask the object itself, and a module that loads on demand loads then.
+    isinstance() would call the object itself, and a lazy module would load.
     """
     return issubclass(type(one), kind)
 
 
 def _base(kind: type) -> Any:
-    """Return the container that a type is one of; None of another type.
+    """Return the container type that a type derives from; None for another type.
 
-    It is asked in place of the type's own methods: some load what the container has.
+    Its methods are called instead of the type's own, because some of these load the content.
     """
     return next((base for base in _CONTAINERS if issubclass(kind, base)), None)
 
@@ -266,7 +265,7 @@ def _holders(earlier: _Look, later: _Look) -> list[dict[str, Any]]:
 
 
 def _is_ours(holder: dict[str, Any]) -> bool:
-    """Return True for a container of the server or of this measurement, which cannot leak."""
+    """Return True for a container of the server or of this measurement, which is no leak."""
     file = holder["file"]
     is_traced = file in _OURS or "tracemalloc" in holder["name"]
     return is_traced or "/zmqtriton_stub/" in file or "/zmqtriton_floor/" in file
@@ -298,7 +297,7 @@ def _name(one: Any, ours: Any) -> tuple[str, str, int]:
 
 
 def _step(one: Any, ours: Any) -> _Step | None:
-    """Return the best name of an object: rather one in a module or an object than an index."""
+    """Return the best name of an object: a name in a module or an object, rather than an index."""
     if type(one) is _CACHE:
         return _of_code(f"the cache of {one.__name__}()", one.__wrapped__, one)
     first = None
@@ -314,7 +313,7 @@ def _step(one: Any, ours: Any) -> _Step | None:
 
 
 def _in_dict(holder: Any, one: Any) -> Iterator[_Step]:
-    """A name in a module, an attribute of an object, or a key."""
+    """Yield a name in a module, an attribute of an object, or a key."""
     if type(holder) is not dict:
         return
     key = _key_of(holder, one)
@@ -332,7 +331,7 @@ def _in_dict(holder: Any, one: Any) -> Iterator[_Step]:
 
 
 def _in_function(holder: Any, one: Any) -> Iterator[_Step]:
-    """A default, or a variable that a function has of the one around it."""
+    """Yield a default, or a variable that a function has from the function around it."""
     if type(holder) is tuple:
         for function in _functions(holder, "__defaults__"):
             yield _of_code(f"a default of {function.__name__}()", function, function)
@@ -353,7 +352,7 @@ def _functions(part: Any, attribute: str) -> list[FunctionType]:
 
 
 def _in_object(holder: Any, one: Any) -> Iterator[_Step]:
-    """An attribute of an object that has no dict: one with slots, or of Pythons from 3.11 on."""
+    """Yield attributes of objects without a dict: with slots, or on Python 3.11 and newer."""
     kind = type(holder)
     if kind is dict or _is(holder, (type, ModuleType, FunctionType)):
         return
@@ -378,7 +377,7 @@ def _of_code(name: str, function: Any, holder: Any) -> _Step:
 
 
 def _owner(document: dict[Any, Any]) -> Any:
-    """Return the module or the object whose names are in a dict; None of another dict."""
+    """Return the module or object that owns a dict of names; None for another dict."""
     for holder in gc.get_referrers(document):
         if _is(holder, type) or getattr(holder, "__dict__", None) is document:
             return holder
@@ -417,7 +416,7 @@ def _short(key: Any) -> str:
 
 
 def _code_of(kind: type) -> tuple[str, int]:
-    """Return the place of a class: of the first of its functions."""
+    """Return the place of a class: its first function's."""
     for value in list(vars(kind).values()):
         if _is(value, FunctionType):
             return value.__code__.co_filename, value.__code__.co_firstlineno

@@ -67,7 +67,7 @@ class _Time(click.ParamType):  # type: ignore[type-arg, unused-ignore]
 def memory(context: click.Context, model: str, seconds: float, instance: str, form: str) -> None:
     """Show which memory of MODEL grows, by lines and holders.
 
-    The model serves meanwhile, more slowly: its allocations are traced.
+    The model continues to serve, but more slowly, because its allocations are traced.
     """
     arguments = {"model": model, "seconds": seconds, "instance": instance}
 
@@ -83,7 +83,7 @@ def memory(context: click.Context, model: str, seconds: float, instance: str, fo
 
 
 def read(answer: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the measurement in an answer. Raises InternalError: a model could have made it."""
+    """Return the measurement in an answer. Raises InternalError: the model may have forged it."""
     try:
         [one] = answer["instances"]
         part = one["memory"]
@@ -171,7 +171,7 @@ def _place(held: Mapping[str, Any]) -> str:
 
 
 def _print_others(seen: Mapping[str, Any]) -> None:
-    """Print what libraries hold: arrays, tensors, and CUDA's allocator."""
+    """Print the memory that libraries hold: arrays, tensors, and CUDA's allocator."""
     before, after = seen["array_bytes"]
     if after > before:
         click.echo(

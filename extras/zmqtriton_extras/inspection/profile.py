@@ -1,6 +1,6 @@
-"""A profile as a server answers it: its stacks, and the lines of the model where the time went.
+"""A profile from a server: its stacks, and the lines of the model that took the time.
 
-Models make what is in it, so all of it is checked, and nothing of it is believed to be short.
+Its content comes from models, so all of it is checked and limited.
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ class Stack(NamedTuple):
 
     @property
     def own(self) -> int:
-        """The position of the innermost frame in a file of the model; -1 without one."""
+        """The position of the innermost frame in the model's files; -1 without one."""
         positions = range(len(self.frames) - 1, -1, -1)
         return next((at for at in positions if self.frames[at].is_own), -1)
 
@@ -79,7 +79,7 @@ class Stack(NamedTuple):
     def is_idle(self) -> bool:
         """True for time that keeps no request waiting.
 
-        A thread waits for requests, or is one of the model's or a library's that waits for work.
+        The thread waits for requests, or belongs to the model or a library and waits for work.
         """
         counts = self.is_of_requests or self.thread.startswith(_COROUTINE)
         return self.doing == WAITS and (self.own < 0 or not counts)
@@ -91,7 +91,7 @@ class Stack(NamedTuple):
 
     @property
     def may_wait_for_a_thread(self) -> bool:
-        """True for a wait of a request that another thread may end, such as one for a lock."""
+        """True for a wait of a request that another thread may end, such as for a lock."""
         last = self.frames[-1:]
         return (
             self.doing == WAITS
@@ -122,8 +122,8 @@ class Profile(NamedTuple):
     def counted(self) -> list[Stack]:
         """The stacks without idle time.
 
-        If requests wait much, perhaps for another thread of the model, its waits are among them: a
-        thread can sleep while it holds a lock.
+        If requests wait long, perhaps for another thread of the model, waits of that thread are
+        included: a thread can sleep while it holds a lock.
         """
         waits_s = sum(stack.ns for stack in self.stacks if stack.may_wait_for_a_thread) / 1e9
         has_others = waits_s > _MUCH * self.seconds
@@ -138,7 +138,7 @@ class Profile(NamedTuple):
         return self._within_model(file) or os.path.basename(file)
 
     def without_directories(self) -> Profile:
-        """Return the profile for a client, who may not see directories of the server.
+        """Return the profile for a client, which may not see directories of the server.
 
         Files have their paths within the model, a package or the server.
         """
@@ -231,7 +231,7 @@ def _read(document: Mapping[str, Any]) -> Profile:
 
 
 def _stacks(instance: str, times: Sequence[Any], tree: _Tree) -> Iterator[Stack]:
-    """Yield the stacks; those behind the room of the tree have no frames."""
+    """Yield the stacks; if the tree is full, further stacks have no frames."""
     for node, thread, doing, ns, count in times:
         ns, count = _number(ns, _MOST_NS), _number(count, _MOST_NS)
         frames = tree.frames(int(node)) if tree.has_room else ()
@@ -264,7 +264,7 @@ def _seconds(value: Any, least: float) -> float:
 def _under_its_task(
     thread: str, frames: tuple[Frame, ...], doing: int
 ) -> tuple[str, int, tuple[Frame, ...]]:
-    """Return the frames of a coroutine without those of its event loop, under its own name."""
+    """Return the frames of a coroutine under its own name, without its event loop's frames."""
     if doing == AWAITS and frames:
         return f"{_COROUTINE}{frames[0].function}", doing, frames
     for at in range(len(frames) - 1, 0, -1):
@@ -319,7 +319,7 @@ class _Tree:
 def lines_of(profile: Profile) -> list[Line]:
     """Return the model's lines, those with the most time first.
 
-    Threads of the model that only wait, for work perhaps, count with what they compute.
+    Threads of the model that only wait, perhaps for work, count only while they compute.
     """
     seconds: dict[tuple[str, int], list[float]] = defaultdict(lambda: [0.0] * len(DOING))
     frames: dict[tuple[str, int], Frame] = {}
@@ -343,9 +343,9 @@ def lines_of(profile: Profile) -> list[Line]:
 
 
 def others_of(profile: Profile) -> list[tuple[str, Frame, float]]:
-    """Return threads that wait beside requests, with the model's line and the seconds.
+    """Return waiting threads that execute no requests, with the model's line and the seconds.
 
-    One of them may hold the lock that a request waits for: Python does not say who has one. Empty
+    One of them may hold the lock that a request waits for: Python does not tell the holder. Empty
     if requests do not wait much.
     """
     seconds: dict[tuple[str, Frame], float] = defaultdict(float)

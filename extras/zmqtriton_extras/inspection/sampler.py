@@ -1,10 +1,10 @@
-"""Samples where the threads of this process are: runs in an instance, beside its model.
+"""Samples the places of this process's threads: runs in an instance, next to its model.
 
-Needs nothing but Python's own library, 3.8 and newer, and imports nothing else: a stub loads this
-file by its path, for as long as a profile takes. README.md says how samples are judged.
+Imports only Python's own library, 3.8 and newer: a stub loads this file by its path, for the time
+of a profile. README.md says how samples are judged.
 
-A sample belongs to the time since the one before. What it costs is kept small: a thread that has
-used no processor time since then has not moved, and is not walked again; places are instructions,
+A sample belongs to the time since the one before. Samples are cheap: a thread that has used no
+processor time since the last one has not moved, and is not walked again; places are instructions,
 which become lines at the end.
 """
 
@@ -66,7 +66,7 @@ Key = Tuple[int, ...]
 def sample(
     instance: Any, seconds: float, request: str = "", most_bytes: int = _MOST_BYTES
 ) -> dict[str, Any]:
-    """Return the profile of this process; with `request`, of while it has that request."""
+    """Return the profile of this process; with `request`, only of the time of that request."""
     if not getattr(sys, "_is_gil_enabled", lambda: True)():
         raise RuntimeError(
             "this Python is free-threaded: its threads cannot be sampled; use `zmqtriton-ctl "
@@ -79,7 +79,7 @@ def sample(
 
 
 class _Seen:
-    """A thread, as the last sample has found it."""
+    """A thread, as the last sample found it."""
 
     __slots__ = (
         "asleep",
@@ -171,8 +171,8 @@ def _frames() -> dict[int, FrameType]:
 def _clocks() -> dict[int, int]:
     """Return the processor clocks of all threads, by their numbers.
 
-    A thread may end between two instructions of Python, and the clock of one that is gone must not
-    be asked for: so all of this is one call of C, and no other thread runs meanwhile.
+    A thread may end between two instructions of Python, and the clock of an ended thread must not
+    be read. So all of this is one call of C, during which no other thread runs.
     """
     numbers, same = itertools.tee(
         itertools.chain.from_iterable(itertools.starmap(sys._current_frames, [()]))
@@ -181,13 +181,13 @@ def _clocks() -> dict[int, int]:
 
 
 class _SwitchInterval:
-    """The time after which a thread asks for the interpreter's lock, shortened and restored."""
+    """The time after which threads request the interpreter's lock; shortened, then restored."""
 
     def __init__(self) -> None:
         self._usual_s = self._last_s = sys.getswitchinterval()
 
     def set(self, is_short: bool) -> None:
-        """Set the time, unless the model or another sampler has set it meanwhile."""
+        """Shorten or restore the interval, unless other code has changed it."""
         wish_s = min(_SWITCH_S, self._usual_s) if is_short else self._usual_s
         if wish_s != self._last_s and abs(sys.getswitchinterval() - self._last_s) < _SWITCH_S / 2:
             sys.setswitchinterval(wish_s)
@@ -205,7 +205,7 @@ class Sampler:
     def __init__(
         self, is_wanted: Callable[[], bool], other_threads: Callable[[], Sequence[int]]
     ) -> None:
-        """Set up; `other_threads` returns the numbers of threads that are left out."""
+        """Set up; `other_threads` returns the numbers of threads to leave out."""
         self._is_wanted = is_wanted
         self._other_threads = other_threads
         self._left_out = {threading.get_ident()}
@@ -294,7 +294,7 @@ class Sampler:
             self._count(walked, states, elapsed_ns, held_ns)
 
     def _update(self, number: int, seen: _Seen, frame: FrameType) -> None:
-        """Read the clock of a thread, and its stack if that may have changed."""
+        """Read the clock of a thread, and also its stack if the stack may have changed."""
         if seen.clock is not None:
             try:
                 seen.now_ns = time.clock_gettime_ns(seen.clock)
@@ -312,7 +312,7 @@ class Sampler:
     def _judge(
         self, walked: list[_Seen], looked_ns: int, elapsed_ns: int, held_ns: int
     ) -> list[int]:
-        """Return the state of each thread; `looked_ns` is the time when the sample has begun."""
+        """Return the state of each thread; `looked_ns` is the time when the sample began."""
         states, busy = [WAITS] * len(walked), []
         for at, seen in enumerate(walked):
             used, seen.cpu_ns = seen.now_ns - seen.cpu_ns, seen.now_ns
@@ -354,13 +354,13 @@ class Sampler:
         return states
 
     def _has_held(self, seen: _Seen) -> bool:
-        """Return whether this thread surely had to give the lock away, and wants it again."""
+        """Return whether a thread certainly had the interpreter's lock, and waits for it again."""
         if self._is_in_python(seen.key) or _read(seen.clock, 0) != seen.now_ns:
             return True
         return seen.is_runnable()
 
     def _is_in_python(self, key: Key) -> bool:
-        """Return whether a stack surely ends in Python: such a thread has no lock, and wants it."""
+        """Return whether a stack certainly ends in Python: such a thread waits for the lock."""
         if not _HAS_LINES or not key:
             return False
         number, place = key[:2]
@@ -401,11 +401,11 @@ class Sampler:
         times[1] += 1
 
     def _is_sampler(self, key: Key) -> bool:
-        """Return whether a stack is that of another sampler of this process."""
+        """Return whether a stack belongs to another sampler of this process."""
         return self._codes[key[-2]] is self._root
 
     def _meet(self, frames: dict[int, FrameType]) -> None:
-        """Begin to follow threads that are new."""
+        """Begin to follow new threads."""
         clocks = _clocks()
         names = {thread.ident: thread.name for thread in threading.enumerate()}
         self._left_out = {threading.get_ident(), *self._other_threads()}
@@ -415,7 +415,7 @@ class Sampler:
                 self._threads[number] = _Seen(name, clocks.get(number))
 
     def _meet_one(self, number: int, seen: _Seen) -> None:
-        """Follow the thread that has the number of one that has ended."""
+        """Follow a new thread that has the number of an ended one."""
         seen.close()
         seen.clock = _clocks().get(number)
         seen.name = next(
@@ -460,7 +460,7 @@ class Sampler:
                     yield task.get_coro()
 
     def _awaits_of(self, coroutine: Any) -> Key:
-        """Return the stack of a coroutine that waits, through all that it awaits."""
+        """Return the stack of a waiting coroutine, through everything that it awaits."""
         key: list[int] = []
         while coroutine is not None and len(key) < 2 * _MOST_FRAMES:
             frame = getattr(coroutine, "cr_frame", None) or getattr(coroutine, "gi_frame", None)
@@ -476,10 +476,10 @@ class Sampler:
     # -------------------------------------------------------------------- report
 
     def _shares(self) -> dict[tuple[str, int], float]:
-        """Return by what the times of a thread and a state are multiplied.
+        """Return factors for the times of each thread and state.
 
-        Which of a thread's lines compute is known from samples, which may be judged wrongly while
-        threads contend for the lock. How long it has computed is known from the kernel.
+        Samples show which of a thread's lines compute, but may be judged wrongly while threads
+        contend for the lock. The kernel knows how long the thread has computed.
         """
         seen: dict[str, list[int]] = defaultdict(lambda: [0, 0])
         for (name, state, _), (spent_ns, _) in self._times.items():
@@ -497,7 +497,7 @@ class Sampler:
     def report(self, directories: Any, most_bytes: int = _MOST_BYTES) -> dict[str, Any]:
         """Return the profile as a document: a tree of frames, and the time at its nodes.
 
-        Of more than so many bytes the stacks with the least time are left out, and counted.
+        Beyond `most_bytes`, the stacks with the least time are left out, and counted.
         """
         tree = _Tree(self._codes, tuple(f"{one.rstrip('/')}/" for one in directories))
         samples: list[tuple[int, str, int, int, int]] = []
@@ -531,7 +531,7 @@ class Sampler:
 
 
 def _root() -> CodeType:
-    """Return the first code of this thread."""
+    """Return the outermost code of this thread."""
     frame = sys._getframe()
     while frame.f_back is not None:
         frame = frame.f_back
@@ -566,7 +566,7 @@ class _Tree:
         self._lines: dict[int, dict[int, int]] = {}
 
     def node(self, key: Key) -> int:
-        """Return the number of a stack's innermost frame; -1 for an empty stack."""
+        """Return the node number of a stack's innermost frame; -1 for an empty stack."""
         parent = -1
         for at in range(len(key) - 2, -1, -2):
             function = self._function(key[at])

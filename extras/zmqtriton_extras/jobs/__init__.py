@@ -1,7 +1,7 @@
 """Jobs: requests that are kept on disk, answered 202, and executed later.
 
-What both ends share stands here: `messages.py`. `process/` keeps and executes jobs; `extension.py`
-and `routes.py` take them from clients of HTTP.
+`messages.py` is shared by both ends. `process/` keeps and executes jobs; `extension.py` and
+`routes.py` take them from clients of HTTP.
 """
 
 from __future__ import annotations

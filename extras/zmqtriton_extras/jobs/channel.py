@@ -1,7 +1,7 @@
 """The way from a process of HTTP to the process of jobs.
 
-One request at a time is under way on a connection; those that are idle are kept.
-Until the process listens, or while it is being replaced, a request waits a while.
+A connection has one request at a time; idle connections are kept. Until the process listens, or
+while it is being replaced, a request waits for some time.
 """
 
 from __future__ import annotations
@@ -43,9 +43,9 @@ class Answer(NamedTuple):
         return str(dict(self.document.get("headers", ())).get("content-type", ""))
 
     async def parts(self) -> AsyncIterator[bytes]:
-        """Read the bytes; if the process dies, the rest of them from the next one.
+        """Yield the bytes; if the process dies, the rest comes from the next process.
 
-        Raises OSError, EOFError or Unavailable if no more of them come.
+        Raises OSError, EOFError or Unavailable if the rest does not come.
         """
         connection, left, end_s = self.connection, self.size, 0.0
         loop = asyncio.get_running_loop()
@@ -70,7 +70,7 @@ class Answer(NamedTuple):
                 self.channel.keep(connection)
 
     async def drop(self) -> None:
-        """Read nothing of the bytes."""
+        """Drop the bytes without reading them."""
         if self.size:
             self.connection[1].close()
 
@@ -86,7 +86,7 @@ class Channel:
         return cls(local_service_path(gateway.settings.server.runtime_directory, SERVICE))
 
     def keep(self, connection: _Connection) -> None:
-        """Take back an idle connection, for the next question; close it if there are enough."""
+        """Keep an idle connection for the next question, or close it if there are enough."""
         reader, writer = connection
         if len(self._idle) < _MAX_IDLE and not (reader.at_eof() or writer.is_closing()):
             self._idle.append(connection)
@@ -94,10 +94,10 @@ class Channel:
             writer.close()
 
     async def ask(self, document: Document, body: Iterable[bytes] = ()) -> Answer:
-        """Ask, and return the answer. Raises Unavailable without one.
+        """Send a question, and return the answer. Raises Unavailable without one.
 
-        If the process dies before it answers, the next one is asked: no question does more when it
-        is asked twice.
+        If the process dies before it answers, the next one is asked: to repeat a question has no
+        further effect.
         """
         write = partial(messages.write, parts=list(body))
         loop = asyncio.get_running_loop()
@@ -111,9 +111,9 @@ class Channel:
             await asyncio.sleep(_AGAIN_S)
 
     async def send_in_frames(self, document: Document, parts: AsyncIterator[bytes]) -> Answer:
-        """Ask with bytes as they come. Raises Unavailable without an answer, and what they raise.
+        """Send a question with bytes as they arrive. Raises Unavailable, and errors of `parts`.
 
-        The other end then sees that they are not whole.
+        On such an error the other end notices that the bytes are incomplete.
         """
 
         async def write(writer: asyncio.StreamWriter, document: Document) -> None:
@@ -127,7 +127,7 @@ class Channel:
         return await self._converse(document, write)
 
     async def ask_rest(self, answer: Answer, size: int) -> _Connection:
-        """Ask again for the last bytes of an answer. Raises Unavailable if it is another by now."""
+        """Request the last bytes of an answer again. Raises Unavailable if it has changed."""
         rest = await self.ask({**answer.question, "skip": answer.size - size})
         if rest.size != size:
             await rest.drop()

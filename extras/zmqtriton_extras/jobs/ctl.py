@@ -1,4 +1,4 @@
-"""`zmqtriton-ctl jobs`: asks the process of jobs by its socket, which the server's user has."""
+"""`zmqtriton-ctl jobs`: asks the process of jobs through its socket, as the server's user."""
 
 from __future__ import annotations
 
@@ -83,7 +83,7 @@ def _change(
 
 
 def ask_jobs(context: click.Context, document: dict[str, Any]) -> dict[str, Any]:
-    """Ask the process of jobs of the server that a command is about, and return its answer."""
+    """Ask the process of jobs of the selected server, and return its answer."""
 
     def question(client: Any) -> dict[str, Any]:
         path = client.identity.addresses.get(SERVICE)

@@ -1,6 +1,6 @@
-"""Messages between the process of jobs and those that ask it: a document, then bytes.
+"""Messages between the process of jobs and its callers: a document, then bytes.
 
-Both ends are of one server, on its own socket, so nothing is checked but the form. Both make ids.
+Both ends belong to one server, so only the form is checked. Both make ids.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ def head(document: Document, size: int) -> bytes:
 
 
 def ask(path: str, document: Document, within_s: float) -> Document:
-    """Ask in a program that waits for the answer, and return it. Raises OSError."""
+    """Send a question, wait for the answer and return it. Raises OSError."""
     with socket.socket(socket.AF_UNIX) as line:
         line.settimeout(within_s)
         line.connect(path)
@@ -57,14 +57,14 @@ def ask(path: str, document: Document, within_s: float) -> Document:
 
 
 async def read_head(reader: asyncio.StreamReader) -> tuple[Document, int]:
-    """Return a document, and how many bytes are behind it. Raises IncompleteReadError."""
+    """Return a document, and the number of bytes after it. Raises IncompleteReadError."""
     length, size = _LENGTHS.unpack(await reader.readexactly(_LENGTHS.size))
     document: Document = json.loads(await reader.readexactly(length))
     return document, size
 
 
 class Body:
-    """The bytes behind a document, as they come."""
+    """The bytes after a document, as they arrive."""
 
     def __init__(self, reader: asyncio.StreamReader, size: int) -> None:
         self._reader = reader
@@ -73,7 +73,7 @@ class Body:
         self.left = 0 if self._is_in_frames else size
 
     async def parts(self) -> AsyncIterator[bytes]:
-        """Yield the bytes that are left, in parts as they come. Raises IncompleteReadError."""
+        """Yield the remaining bytes, in parts as they arrive. Raises IncompleteReadError."""
         while self.left or self._is_in_frames:
             if not self.left:
                 [self.left] = _FRAME.unpack(await self._reader.readexactly(_FRAME.size))
@@ -84,7 +84,7 @@ class Body:
                 yield part
 
     async def drop(self) -> None:
-        """Read the rest, so that the next document follows."""
+        """Read and drop the remaining bytes, so that the next document follows."""
         async for _ in self.parts():
             continue
 
@@ -111,7 +111,7 @@ def frame(part: bytes) -> bytes:
 
 
 async def write_file(writer: asyncio.StreamWriter, document: Document, contents: Contents) -> None:
-    """Send a message whose bytes lie in a file. Raises OSError."""
+    """Send a message with bytes from a file. Raises OSError."""
     file: Any = await DISK.run(open, contents.path, "rb")
     with file:
         writer.write(head(document, contents.size))
@@ -129,7 +129,7 @@ async def write_file(writer: asyncio.StreamWriter, document: Document, contents:
 async def write(
     writer: asyncio.StreamWriter, document: Document, parts: Iterable[bytes] = ()
 ) -> None:
-    """Send a message whose bytes are here."""
+    """Send a message with bytes in memory."""
     pieces = list(parts)
     size = sum(map(len, pieces))
     start = head(document, size)

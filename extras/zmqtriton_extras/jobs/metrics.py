@@ -1,4 +1,4 @@
-"""Jobs on the page of metrics, whose process asks that of jobs at each scrape."""
+"""The figures of jobs for the page of metrics, whose process reads them at each scrape."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _QUESTION = {"verb": "figures", "owner": None}
 
 
 def metrics(gateway: Gateway) -> Figures:
-    """Return the function that returns the text for jobs."""
+    """Return the function that makes the jobs' part of the metrics page."""
     channel = Channel.of(gateway)
 
     async def render() -> str:

@@ -1,6 +1,6 @@
-"""The routes of jobs in the HTTP frontend, which give requests to the process of jobs.
+"""The routes of jobs in the HTTP frontend, which pass requests to the process of jobs.
 
-Clients ask that for their state, too. Nothing is kept here. /openapi.json has the description.
+Questions about states go there as well. Nothing is stored here. /openapi.json has the description.
 """
 
 from __future__ import annotations
@@ -147,7 +147,7 @@ def routes(gateway: Gateway) -> list[Route]:
 
 
 def with_jobs(gateway: Gateway, table: list[Route]) -> list[Route]:
-    """Return the table, whose inferences are jobs if their clients prefer that."""
+    """Return the table with inference routes that make a job if the client prefers that."""
     submissions = Submissions(gateway)
     return [
         route._replace(responder=submissions.around(route))
@@ -282,7 +282,7 @@ class JobRoutes:
     async def delete(self, req: HttpRequest, resp: falcon.asgi.Response, job: str) -> None:
         """Cancel a job, or remove one that has ended.
 
-        It is decided here, so that a question that is asked again does not remove what it has
+        The decision is made here, so that a repeated question does not remove the job that it has
         cancelled.
         """
         status = (await self._ask(req, "describe", job)).document["job"]
@@ -334,7 +334,7 @@ def owner_of(req: HttpRequest) -> str:
 
 
 def _webhook_in(req: HttpRequest, pieces: Sequence[bytes], size: int) -> str:
-    """Return the member `webhook` of a document of infer, which no model sees; "" without one."""
+    """Return the member `webhook` of an infer document, which models do not see; "" without one."""
     if size > _MAX_DOCUMENT_BYTES or not req.path.endswith("/infer"):
         return ""
     text = b"".join(pieces)

@@ -1,4 +1,4 @@
-"""The page of metrics in the form of OpenMetrics, where its reader takes that."""
+"""The page of metrics in the form of OpenMetrics, for readers that accept it."""
 
 from __future__ import annotations
 

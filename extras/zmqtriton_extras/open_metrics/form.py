@@ -1,8 +1,8 @@
 """The page of metrics as OpenMetrics 1.0, for scrapers whose header Accept prefers it.
 
-Names of samples stay as they are, so that a scraper that changes to the other form goes on with the
+Names of samples are the same in both forms, so that a scraper that changes the form continues the
 same series: a counter without `_total`, as Triton has them, is `unknown` here. Bounds of buckets
-are canonical numbers, 1.0 and not 1, as the standard wants them.
+are canonical numbers, 1.0 and not 1, as the standard requires.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ Exemplar = Sequence[Any]
 
 
 def convert(page: str, exemplars: Iterable[Exemplar] = ()) -> str:
-    """Return the page; exemplars stand beside the buckets of request durations."""
+    """Return the page with exemplars next to the buckets of request durations."""
     by_bucket = {_bucket_of(exemplar): _written(exemplar) for exemplar in exemplars}
     return "".join(f"{line}\n" for line in _lines(page, by_bucket)) + "# EOF\n"
 

@@ -1,7 +1,7 @@
 """Calls of tools in the text that a model makes, found while it grows.
 
 A model writes calls in the form that it was trained on. A reader gets the text in pieces of any
-size and returns texts and parts of calls. Text that turns out to be no call is text.
+size, and returns texts and parts of calls. Text that only looked like a call is returned as text.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ class CallScanner:
     """
 
     def __init__(self, name: str = "") -> None:
-        """Set up; with a name the object has the arguments alone."""
+        """Set up; if the name is known, the object has the arguments alone."""
         self.name = name
         self.is_over = False
         #: True once the text cannot be a call any more.
@@ -57,7 +57,7 @@ class CallScanner:
         self._has_all = False
 
     def feed(self, text: str, at: int) -> int:
-        """Read on from a place; return where the call ends, or the length of the text."""
+        """Read on from a position; return where the call ends, or the length of the text."""
         while at < len(text) and not self.is_over and not self.is_broken:
             if self._is_escaped:
                 self._is_escaped = False
@@ -84,7 +84,7 @@ class CallScanner:
         return taken
 
     def _mark(self, mark: str) -> None:
-        """Take a character with a meaning."""
+        """Process a character with a meaning in JSON."""
         if self._in_string:
             self._is_escaped = mark == "\\"
             self._in_string = self._is_escaped
@@ -152,7 +152,7 @@ class CallScanner:
 
 
 def _string(text: str) -> str:
-    """Return the string that a text is in JSON, "" for anything else."""
+    """Return the string that a JSON text means, "" for anything else."""
     try:
         value = json.loads(text)
     except ValueError:
@@ -171,7 +171,7 @@ class CallPart(NamedTuple):
 
 
 class Form(NamedTuple):
-    """The form of calls in a model's text: the marks around them, and their names."""
+    """The form of calls in a model's text: the marks around them, and the place of names."""
 
     #: Before calls; "" if they need nothing.
     begin: str
@@ -202,13 +202,13 @@ Parts = list[str | CallPart]
 
 
 class CallReader(Protocol):
-    """A reader of one text."""
+    """A reader of one growing text."""
 
     def feed(self, text: str) -> Parts:
         """Return the texts and the parts of calls in a new piece."""
 
     def end(self) -> Parts:
-        """Return the rest, after the last piece."""
+        """Return the rest, after the last piece of text."""
 
 
 class ForcedCall:
@@ -288,12 +288,12 @@ class CallText:
         return True
 
     def _plain(self) -> bool:
-        """Take the rest as plain text without calls."""
+        """Return the rest as plain text without calls."""
         self._say_until(len(self._rest))
         return False
 
     def _text(self) -> bool:
-        """Take text until calls begin."""
+        """Read text until calls begin."""
         begin = self._form.begin
         at = self._rest.find(begin, self._at)
         if at >= 0:
@@ -341,7 +341,7 @@ class CallText:
             self._leave()
 
     def _name(self) -> bool:
-        """Read the name in front of the object with its arguments."""
+        """Read the name that precedes the object with a call's arguments."""
         end = self._rest.find("{", self._at, self._at + _MAX_NAME)
         if end < 0:
             if len(self._rest) - self._at < _MAX_NAME:
@@ -377,7 +377,7 @@ class CallText:
         return True
 
     def _begin_call(self) -> None:
-        """Note the beginning of a call as soon as it is one."""
+        """Report the beginning of a call once it certainly is one."""
         scanner = self._scanner
         is_call = scanner.has_arguments or (scanner.is_over and not self._form.is_whole)
         if not (scanner.name and is_call) or scanner.is_broken:
@@ -392,7 +392,7 @@ class CallText:
         self._blanks = ""
 
     def _pass(self, size: int) -> None:
-        """Pass over characters that are no text if a call follows."""
+        """Skip characters that are no text if a call follows."""
         self._undecided.append(self._rest[self._at : self._at + size])
         self._undecided_size += size
         self._at += size
@@ -402,12 +402,12 @@ class CallText:
         self._undecided_size = 0
 
     def _leave(self) -> None:
-        """Go on with text, after calls."""
+        """Continue with text after calls."""
         self._forget()
         self._state = self._plain if self._form.is_whole else self._text
 
     def _give_up(self) -> None:
-        """Take for text what seemed to be a call."""
+        """Treat as text what seemed to be a call."""
         self._say("".join(self._undecided))
         self._leave()
 

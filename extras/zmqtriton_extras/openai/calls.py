@@ -1,7 +1,7 @@
 """The way of a request of OpenAI's API through the gateway: the same as that of generate.
 
-Reads bodies, finds models, and has requests checked, traced and followed. What they mean is known
-to text.py and embeddings.py. Lists the models that serve, and their adapters, too.
+Reads bodies, finds models, and lets requests be checked, traced and followed. text.py and
+embeddings.py know their meaning. Also lists serving models and their adapters.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ class Calls:
     async def read(self, req: HttpRequest, reader: Callable[[Any], _T]) -> _T:
         """Return the reader's result for the document of a request.
 
-        May run it in a thread. Raises InvalidArgument, and what the reader raises.
+        May run the reader in a thread. Raises InvalidArgument, and the reader's errors.
         """
         # before anything is refused: an answer to half a body would be lost with the connection
         text = await req.read_body(self._max_input_size)
@@ -65,8 +65,8 @@ class Calls:
     async def find(self, req: HttpRequest, model: str) -> ModelVersion:
         """Find the model that a request names, if necessary after loading it.
 
-        Raises ModelNotFound, Unavailable for one that is known and does not serve, and Forbidden
-        for one that the client's token is not for.
+        Raises ModelNotFound, Unavailable for a known model that does not serve, and Forbidden if
+        the client's token may not use the model.
         """
         try:
             return await self._entrance.find(model, grant=req.grant, deadline_ns=req.deadline_ns)
@@ -76,7 +76,7 @@ class Calls:
     async def find_adapted(self, req: HttpRequest, name: str) -> tuple[ModelVersion, str]:
         """Find a model with the adapter that a request names with it, "" for none.
 
-        Raises what find raises.
+        Raises the errors of find().
         """
         model, adapter = tensor_names.split(self._gateway.catalogue, name)
         version = await self.find(req, model)
@@ -85,7 +85,7 @@ class Calls:
         return version, adapter
 
     def current(self, model: str) -> ModelVersion:
-        """Return the version that serves now; a call that has waited since find() asks again."""
+        """Return the version that serves now; call this after a wait since find()."""
         try:
             return self._gateway.catalogue.find(model)
         except (InvalidArgument, NotFound):
@@ -94,9 +94,9 @@ class Calls:
     def begin(
         self, req: HttpRequest, model: ModelVersion, body: wire.RequestBody, begun_ns: int
     ) -> AsyncGenerator[StreamItem, None]:
-        """Return the responses to a request to a version found in this turn of the loop.
+        """Return the responses to a request; the version was found in this turn of the loop.
 
-        Raises InvalidArgument if it does not fit.
+        Raises InvalidArgument if the request does not fit.
         """
         ask = Ask(
             (model.name, ""),
@@ -118,7 +118,7 @@ def _refuse_coding(req: HttpRequest) -> None:
 
 
 async def together(tasks: Iterable[Coroutine[Any, Any, _T]]) -> list[_T]:
-    """Return the results of all; the first error ends the others, and so does cancellation."""
+    """Return the results of all tasks; an error or a cancellation ends the others."""
     running = [asyncio.ensure_future(task) for task in tasks]
     try:
         return list(await asyncio.gather(*running))
@@ -129,7 +129,7 @@ async def together(tasks: Iterable[Coroutine[Any, Any, _T]]) -> list[_T]:
 
 
 async def as_it_is(events: bytes) -> bytes:
-    """Return events of a stream that are written already."""
+    """Return events of a stream that are written already, unchanged."""
     return events
 
 

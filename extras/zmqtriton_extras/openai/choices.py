@@ -1,6 +1,6 @@
-"""The answer to one prompt as it grows: texts, calls of tools, why they ended, tokens.
+"""The answer to one prompt as it grows: texts, tool calls, finish reasons, tokens.
 
-Probabilities of tokens are read as vLLM's backend tells them: an output has a JSON text for each
+Probabilities of tokens are read as vLLM's backend writes them: an output has a JSON text for each
 choice, a list with an object for each new token, of the token that was taken, which is first, and
 its alternatives.
 """
@@ -38,7 +38,7 @@ class Alternative(NamedTuple):
 
 
 class TokenLogprob(NamedTuple):
-    """A token of a text and the most probable ones in its place."""
+    """A token of a text, with the most probable alternatives."""
 
     taken: Alternative
     most_probable: list[Alternative]
@@ -49,9 +49,9 @@ class TokenLogprob(NamedTuple):
 
 
 def read_logprobs(output: str, data: bytes, limit: int) -> list[TokenLogprob]:
-    """Return the tokens of a response, each with this number of alternatives.
+    """Return the tokens of a response, each with up to `limit` alternatives.
 
-    Raises InternalError if it has no such tokens.
+    Raises InternalError if the data are malformed.
     """
     try:
         steps = json.loads(data) if data.strip() else None
@@ -104,7 +104,7 @@ def completion_document(tokens: Sequence[TokenLogprob], offset: int) -> dict[str
 def parts_of_messages(output: str, messages: list[bytes]) -> tuple[list[bytes], list[bytes]]:
     """Return the text of each message, and its calls as JSON.
 
-    Raises InternalError if one is no message.
+    Raises InternalError for a malformed message.
     """
     texts, calls = [], []
     for data in messages:
@@ -122,10 +122,10 @@ def parts_of_messages(output: str, messages: list[bytes]) -> tuple[list[bytes], 
 
 
 def read_calls(output: str, data: bytes, first: int) -> list[CallPart]:
-    """Return the calls of a response, numbered on; "" and null have no call.
+    """Return the calls of a response, numbered from `first` on; "" and null have no call.
 
     Each is `{"name", "arguments"}`, on its own or as the `function` of an object with an `id`.
-    Raises InternalError if they are none.
+    Raises InternalError if they are malformed.
     """
     if not data.strip():
         return []
@@ -213,7 +213,7 @@ ONE_TEXT = ChoiceRules()
 
 
 class Choice:
-    """One text; bytes that are no UTF-8 become U+FFFD, characters may be cut between responses."""
+    """A text; bytes that are not UTF-8 become U+FFFD, responses may cut characters."""
 
     def __init__(self, beginning: str = "", rules: ChoiceRules = ONE_TEXT) -> None:
         self._decoder = _Decoder("replace")
@@ -251,7 +251,7 @@ class Choice:
         return estimate_tokens(self.size)
 
     def take(self, data: bytes, *, is_final: bool = False) -> tuple[str, tuple[CallPart, ...]]:
-        """Add new bytes; return the complete characters, and what they have of calls."""
+        """Add new bytes; return the complete characters, and the parts of calls in them."""
         text = self._decoder.decode(data, is_final)
         self.size += len(data)
         if self._reader is None:
@@ -264,7 +264,7 @@ class Choice:
         return said, self.add_calls([part for part in pieces if isinstance(part, CallPart)])
 
     def add_calls(self, parts: list[CallPart]) -> tuple[CallPart, ...]:
-        """Add parts of calls; return those that the client wants."""
+        """Add parts of calls; return the parts that the client wants."""
         if not self._rules.is_parallel:
             parts = [part for part in parts if part.number == 0]
         for part in parts:
@@ -292,7 +292,7 @@ class Choices:
         *,
         first_index: int = 0,
     ) -> None:
-        """Set up; the choices of other prompts stand before the first index."""
+        """Set up; choices of other prompts have the indexes below the first index."""
         self._names = names
         self._prompt_bytes = len(prompt.encode())
         self._rules = rules
@@ -311,7 +311,7 @@ class Choices:
 
     @property
     def most_echoed(self) -> int:
-        """The bytes of all repetitions of the prompt that there may be."""
+        """The greatest number of bytes that repetitions of the prompt can have."""
         return self._prompt_bytes * self._rules.limit if self.echo else 0
 
     @property
@@ -326,9 +326,9 @@ class Choices:
         return sum(choice.estimated_tokens for choice in self.all)
 
     def take(self, body: wire.ResponseBody) -> list[Addition]:
-        """Take a response; return its additions to the choices.
+        """Add a response; return its additions to the choices.
 
-        Raises InternalError for outputs that cannot be what their names say.
+        Raises InternalError for outputs that contradict their names.
         """
         texts: list[bytes] = []
         calls: list[bytes] = []
@@ -359,7 +359,7 @@ class Choices:
         ]
 
     def end(self) -> list[Addition]:
-        """Return the kept beginning of a character or call, after the last response."""
+        """Return the kept beginning of a character or call, once the last response has come."""
         rests = [(i, *choice.take(b"", is_final=True)) for i, choice in enumerate(self.all)]
         return [Addition(i, text, calls) for i, text, calls in rests if text or calls]
 
@@ -399,12 +399,12 @@ def _element(elements: list[bytes], index: int) -> bytes:
 
 
 def estimate_tokens(size: int) -> int:
-    """Return an estimate of the number of tokens of a text of this many bytes."""
+    """Return an estimate of the tokens in a text of this many bytes."""
     return -(-size // _BYTES_PER_TOKEN)
 
 
 def count_tokens(tensor: wire.Tensor) -> int:
-    """Return the sum of its numbers. Raises InternalError if it has none."""
+    """Return the sum of a tensor's numbers. Raises InternalError if it has none."""
     if tensor.datatype == datatypes.BYTES:
         raise InternalError(f"output '{tensor.name}' must hold numbers")
     try:

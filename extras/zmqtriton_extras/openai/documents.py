@@ -1,4 +1,4 @@
-"""The documents that answer requests for text: whole ones, and the chunks of streams."""
+"""The documents that answer requests for text: complete ones, and the chunks of streams."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ DONE = b"data: [DONE]\n\n"
 
 
 class Completion:
-    """One answer of /v1/completions."""
+    """A response of /v1/completions."""
 
     prefix = "cmpl"
     whole = chunk = "text_completion"
@@ -42,7 +42,7 @@ class Completion:
         self._offsets: dict[int, int] = {}
 
     def document(self, answers: Sequence[Choices]) -> bytes:
-        """Return the whole answer, with the choices of all prompts."""
+        """Return the complete response, with the choices of all prompts."""
         return self._write(
             self.whole,
             [
@@ -75,7 +75,7 @@ class Completion:
         return b"data: %b\n\n%b" % (self._write(self.chunk, [], usage(answers)), DONE)
 
     def failure(self, error: ZmqTritonError) -> bytes:
-        """Return the event that ends a stream which has begun."""
+        """Return the event that ends a begun stream with an error."""
         return problems.event(error)
 
     def _choice(self, index: int, choice: Choice, echoed: int) -> dict[str, Any]:
@@ -96,7 +96,7 @@ class Completion:
 
 
 class ChatCompletion(Completion):
-    """One answer of /v1/chat/completions."""
+    """A response of /v1/chat/completions."""
 
     prefix = "chatcmpl"
     whole, chunk = "chat.completion", "chat.completion.chunk"
@@ -148,7 +148,7 @@ class AnswerEvents:
         self._begun = 0
 
     def add(self, added: Sequence[Addition]) -> bytes:
-        """Return the events for what choices have got."""
+        """Return the events for additions to choices."""
         first, form = self._choices.first_index, self._form
         begun = self._begin()
         events = [
@@ -168,7 +168,7 @@ class AnswerEvents:
         return rest + b"".join(ends)
 
     def _begin(self) -> bytes:
-        """Return the events that begin the choices that are new."""
+        """Return the events that begin new choices."""
         first, begun, echo = self._choices.first_index, self._begun, self._choices.echo
         self._begun = len(self._choices.all)
         events = b""
@@ -200,7 +200,7 @@ def _call_delta(part: CallPart) -> dict[str, Any]:
 
 
 def usage(answers: Sequence[Choices]) -> dict[str, int]:
-    """Return the tokens that were read and made for all prompts."""
+    """Return the numbers of tokens that were read and generated for all prompts."""
     prompt = sum(answer.prompt_tokens for answer in answers)
     completion = sum(answer.completion_tokens for answer in answers)
     return {

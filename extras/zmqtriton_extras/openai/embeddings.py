@@ -1,7 +1,7 @@
 """POST /v1/embeddings: texts in, a vector for each out.
 
-Texts share inferences as far as the model takes several at once; some inferences run together, so
-that the model can batch them, and one client does not fill its queue.
+Texts share inferences if the model takes several at once. Only some inferences run at a time, so
+that the model can batch them, but one client cannot fill its queue.
 """
 
 from __future__ import annotations
@@ -76,7 +76,7 @@ class Batch:
 
     @property
     def size(self) -> int:
-        """Return the number of elements that have come."""
+        """Return the number of elements that have arrived."""
         return sum(map(len, self._arrays))
 
     def body(self, own_id: str) -> wire.RequestBody:
@@ -91,7 +91,7 @@ class Batch:
         return wire.RequestBody(own_id, {}, [], tensors)
 
     def take(self, body: wire.ResponseBody) -> None:
-        """Take a response. Raises InternalError if its outputs are no vectors."""
+        """Add a response. Raises InternalError if its outputs are no vectors."""
         for tensor in body.outputs:
             if tensor.name == self._names.embedding:
                 self._arrays.append(_numbers(tensor))
@@ -110,7 +110,7 @@ class Batch:
         return numbers.reshape(count, -1)
 
     def _shape(self, declaration: signature.Input) -> list[int]:
-        """Return the shape for all texts; the first dimension is theirs if there are several."""
+        """Return the input's shape; with several texts, the first dimension is their number."""
         shape = [1 if dim < 0 else dim for dim in declaration.dims]
         if declaration.dims and declaration.dims[0] < 0:
             shape[0] = len(self._texts)
@@ -132,7 +132,7 @@ def batches(names: TensorNames, all_texts: Sequence[str]) -> Iterator[Batch]:
 
 
 def document(model: str, done: Sequence[Batch], *, is_base64: bool) -> bytes:
-    """Return the answer. Raises what Batch.vectors raises."""
+    """Return the response. Raises the errors of Batch.vectors."""
     rows = [row for batch in done for row in batch.vectors()]
     data = [
         {"object": "embedding", "index": i, "embedding": _base64(row) if is_base64 else row}
@@ -176,7 +176,7 @@ def _numbers(tensor: wire.Tensor) -> Any:
 
 
 class Embeddings:
-    """The responder."""
+    """The responder of embeddings."""
 
     def __init__(self, gateway: Gateway) -> None:
         self._calls = Calls(gateway)

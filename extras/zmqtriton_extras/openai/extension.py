@@ -324,7 +324,7 @@ DESCRIPTIONS = RouteDescriptions(_OPERATIONS, _EXAMPLES, _SCHEMAS, "OpenAIError"
 
 
 class Realtime:
-    """The responder of WebSockets; the first client loads what they need."""
+    """The responder of WebSockets; its modules are loaded by the first client."""
 
     def __init__(self, gateway: Gateway, texts: Texts) -> None:
         self._parts = gateway, texts
@@ -339,7 +339,7 @@ class Realtime:
 
 
 def routes(gateway: Gateway) -> list[Route]:
-    """Return the routes; who restricts `inference` or `metadata` has restricted these, too."""
+    """Return the routes; a restriction of `inference` or `metadata` also applies to them."""
     # only now: a server without the API need not load it
     from zmqtriton_extras.openai.calls import Models
     from zmqtriton_extras.openai.embeddings import Embeddings
@@ -367,7 +367,7 @@ def _routes(gateway: Gateway) -> Sequence[Route]:
 
 
 def _with_health(gateway: Gateway, table: list[Route]) -> Sequence[Route]:
-    """Return the table with the probes of other servers of this API: readiness, by their paths."""
+    """Return the table with health routes by the paths of other OpenAI servers."""
     if not gateway.settings.option("allow_openai"):
         return table
     ready = next(route for route in table if route.path == "/v2/health/ready")

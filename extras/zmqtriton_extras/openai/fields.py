@@ -1,6 +1,6 @@
-"""The fields of requests: their types and ranges, as tables, and how they are read.
+"""The fields of requests: tables of their types and ranges, and functions to read them.
 
-Knows documents of clients, and no model.
+Knows documents of clients, but no model.
 """
 
 from __future__ import annotations
@@ -72,21 +72,21 @@ _BIAS = Range(-_MAX_BIAS, _MAX_BIAS)
 
 
 def fields_of(document: Any) -> dict[str, Any]:
-    """Return the members of a document. Raises RefusedField if it has none."""
+    """Return the members of a document. Raises RefusedField if it is no object."""
     if type(document) is not dict:
         raise RefusedField("the request must be a JSON object", "")
     return document
 
 
 def refuse(fields: dict[str, Any], accepted: Mapping[str, tuple[Any, ...]]) -> None:
-    """Raise RefusedField for a field with another value than the accepted ones."""
+    """Raise RefusedField for a field whose value is not among the accepted ones."""
     for field, values in accepted.items():
         if fields.get(field) not in values:
             raise RefusedField(f"'{field}' {_expected(values)}", field)
 
 
 def _expected(values: Iterable[Any]) -> str:
-    """Return the second half of an error: the accepted values, if there are any but empty ones."""
+    """Return the second half of an error text: the accepted values, without empty ones."""
     names = [
         value if type(value) is str else json.dumps(value)
         for value in values
@@ -109,7 +109,7 @@ def model_name(fields: dict[str, Any]) -> str:
 def texts(
     fields: dict[str, Any], field: str, limit: int, *, may_be_empty: bool = False
 ) -> list[str]:
-    """Return the texts of a field that holds one or many. Raises RefusedField."""
+    """Return the texts of a field that has one text or a list. Raises RefusedField."""
     value = fields.get(field)
     strings = [value] if type(value) is str else value
     if type(strings) is list and len(strings) > limit:
@@ -125,7 +125,7 @@ def texts(
 
 
 def sampling(fields: dict[str, Any]) -> dict[str, Any]:
-    """Return the sampling of a request, by the names of models. Raises RefusedField."""
+    """Return the sampling parameters of a request, by models' names. Raises RefusedField."""
     parameters: dict[str, Any] = {
         field: number(fields, field, values) for field, values in SAMPLING.items()
     }

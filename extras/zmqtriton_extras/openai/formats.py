@@ -2,7 +2,7 @@
 
 JSON Schema is read as far as OpenAI's structured outputs have it. A schema comes from a client and
 a value from a model, so both are bounded: the schema when it is read, the check by steps. `pattern`
-and `format` are left to the engine: an expression of a client may take for ever here.
+and `format` are left to the engine, because a client's expression could run for ever here.
 """
 
 from __future__ import annotations
@@ -103,7 +103,7 @@ class Schema:
             self._references[reference] = self._target(reference)
 
     def fault(self, text: str) -> str:
-        """Return why a text is no value of the schema, "" if it is one."""
+        """Return why a text is no value of the schema; "" if it is one."""
         try:
             value = parse(text)
         except ValueError:
@@ -129,7 +129,7 @@ class Schema:
                 self._read(inner, depth + 1)
 
     def _read_keyword(self, keyword: str, argument: Any) -> Iterator[Any]:
-        """Check a keyword of a schema and its argument; return the schemas in the argument."""
+        """Check a keyword of a schema and its argument; yield the schemas in the argument."""
         kind = KEYWORDS.get(keyword)
         if kind is None:
             raise UnusableSchemaError(
@@ -149,7 +149,7 @@ class Schema:
         return _inner(kind, argument)
 
     def _target(self, reference: str) -> Any:
-        """Return the schema that a reference names; only its own document is looked into."""
+        """Return the schema that a reference names; it must be in the same document."""
         target = self._document
         steps = reference.removeprefix("#").split("/")
         if not reference.startswith("#") or steps[0]:
@@ -208,14 +208,14 @@ _ARGUMENTS: dict[str, Callable[[Any], bool]] = {
 
 
 class _Check:
-    """One check of one value."""
+    """The check of one value."""
 
     def __init__(self, references: dict[str, Any]) -> None:
         self._references = references
         self._left = _MAX_STEPS
 
     def value(self, value: Any, schema: Any, path: str) -> None:
-        """Raise _Misfit if a value does not fit, _TooMuch if that cannot be said in time."""
+        """Raise _Misfit if a value does not fit, _TooMuch if the check takes too long."""
         if schema is True:
             return
         if schema is False:
@@ -344,7 +344,7 @@ _SIMPLE: dict[str, Callable[[Any, Any], bool]] = {
 
 
 class Format(NamedTuple):
-    """The form of a text, as a client asks for it."""
+    """The form of a text that a client requests, such as JSON of a schema."""
 
     #: The field that has it.
     field: str = FIELD
@@ -361,11 +361,11 @@ class Format(NamedTuple):
 
     @property
     def json_schema(self) -> Any:
-        """The schema as the client wrote it; None for any JSON."""
+        """The schema as the client wrote it; None if any JSON is right."""
         return (self.document or {}).get(_JSON_SCHEMA, {}).get("schema")
 
     def fault(self, text: str) -> str:
-        """Return why a complete answer is not of the form, "" if it is."""
+        """Return why a complete answer does not have the form; "" if it has."""
         if self.schema is not None:
             return self.schema.fault(text)
         try:
@@ -387,7 +387,7 @@ def of_schema(name: str, schema: Any, *, is_strict: bool = True) -> dict[str, An
 
 
 def read_format(fields: dict[str, Any], field: str = FIELD) -> Format:
-    """Read the form that a chat or completion asks for. Raises RefusedField."""
+    """Read the form that a chat or completion requests. Raises RefusedField."""
     document = member(fields, field.rpartition(".")[2], field)
     if document is None or document.get("type") == _PLAIN_TEXT:
         return ANY_TEXT

@@ -1,6 +1,6 @@
-"""APIs of the web that others have defined, as extensions of the HTTP frontend.
+"""Inputs of OpenAI's API that are JSON, for other add-ons.
 
-Of their inputs only this is known elsewhere: some texts are JSON, and what one may look like.
+They know only that some texts are JSON, and an example.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _FUNCTIONS = "functions"
 
 
 def json_example(config: Mapping[str, Any], name: str) -> str:
-    """Return JSON that a model can read in its input of this name; "" if that is no JSON."""
+    """Return example JSON for a model's input of this name; "" if the input is not JSON."""
     for parameter, (usual, example) in _JSON_INPUTS.items():
         if name == (config_parameter(config, parameter) or usual):
             return json.dumps(example)

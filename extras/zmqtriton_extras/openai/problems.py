@@ -25,7 +25,7 @@ class RefusedField(InvalidArgument):
 
 
 class ModelNotFound(NotFound):
-    """Raised when the request names no model that serves."""
+    """Raised when the request names a model that does not serve."""
 
     field, openai_code = "model", "model_not_found"
 
@@ -34,7 +34,7 @@ class ModelNotFound(NotFound):
 
 
 class UnfitAnswer(InternalError):
-    """Raised when a text is not of the form that the client asked for."""
+    """Raised when a text does not have the form that the client requested."""
 
     def __init__(self, model: str, fault: str, field: str) -> None:
         super().__init__(f"the answer of model '{model}' is not of '{field}': {fault}")
@@ -42,7 +42,7 @@ class UnfitAnswer(InternalError):
 
 
 def answer_to(error: ZmqTritonError) -> tuple[int, bytes]:
-    """Return the status and the body."""
+    """Return the status and the body of an error."""
     return error.http_status, _document(describe(error))
 
 
@@ -53,21 +53,21 @@ def describe(error: ZmqTritonError) -> dict[str, Any]:
 
 
 def refusal(status: int, text: str) -> tuple[int, bytes]:
-    """Return status and body for a request that was refused before any responder got it."""
+    """Return status and body for a request that was refused before a responder got it."""
     if status == _RESTRICTED:
         return _UNAUTHORIZED, _document(_description(_UNAUTHORIZED, text))
     return status, _document(_description(status, text))
 
 
 class Form:
-    """The form of errors below `PREFIX`."""
+    """The form of errors below the path `PREFIX`."""
 
     of_error = staticmethod(answer_to)
     of_refusal = staticmethod(refusal)
 
 
 def event(error: ZmqTritonError) -> bytes:
-    """Return the event that ends a stream which has begun."""
+    """Return the event that ends a begun stream with an error."""
     return b"data: %b\n\n" % answer_to(error)[1]
 
 

@@ -1,7 +1,7 @@
 """GET /v1/realtime?model=M: a conversation over a WebSocket, whose model answers with text.
 
-The events are OpenAI's. A conversation is kept as long as its socket; one response is made at a
-time. Audio, pictures and stored prompts are refused by the field's name.
+The events are OpenAI's. A conversation lasts as long as its socket, with one response at a time.
+Audio, images and stored prompts are refused by the field's name.
 """
 
 from __future__ import annotations
@@ -69,20 +69,20 @@ _CANCELLED = "cancelled"
 
 
 def event(kind: str, **members: Any) -> bytes:
-    """Return an event, on a line of its own."""
+    """Return an event as a line."""
     document = {"type": kind, "event_id": f"event_{uuid.uuid4().hex}", **members}
     return orjson.dumps(document) + b"\n"
 
 
 def error_event(error: ZmqTritonError, event_id: str | None, code: str | None = None) -> bytes:
-    """Return the error of a client's event."""
+    """Return the error event for an event of the client."""
     described = problems.describe(error)
     described["code"] = code or described["code"]
     return event("error", error={**described, "event_id": event_id})
 
 
 def item_document(item: dict[str, Any]) -> dict[str, Any]:
-    """Return an item of a response as one of a conversation."""
+    """Return an item of a response as an item of a conversation."""
     document = {"object": "realtime.item", **item}
     if "content" in item:
         parts = [{"type": part["type"], "text": part["text"]} for part in item["content"]]
@@ -91,10 +91,10 @@ def item_document(item: dict[str, Any]) -> dict[str, Any]:
 
 
 class RealtimeResponse(Response):
-    """One response in a conversation: the events of /v1/responses under the names of realtime."""
+    """A response in a conversation: events of /v1/responses under their realtime names."""
 
     def __init__(self, model: str, conversation: str | None, repeated: dict[str, Any]) -> None:
-        """Set up; without a conversation it becomes no part of one."""
+        """Set up; without a conversation the response is not added to one."""
         super().__init__(model, repeated)
         self._conversation = conversation
         #: The items that are over.
@@ -108,12 +108,12 @@ class RealtimeResponse(Response):
         return super().begin(index)
 
     def cancel(self) -> bytes:
-        """Return the events that end a response which its client does not want any more."""
+        """Return the events that end a response which the client has cancelled."""
         closed = self._end()
         return closed + self._tell("response.cancelled", response=self._response(_CANCELLED))
 
     def _end(self) -> bytes:
-        """Return the events before the last one, of a response that ends early."""
+        """Return the events before the last one of a response that ends early."""
         begun = b"" if self._has_begun else self.begin(0)
         return begun + self._close("incomplete")
 
@@ -208,9 +208,9 @@ class Sessions:
 
 
 class _Turn:
-    """The request of one response: that of the handshake with an account of its own.
+    """The handshake's request for one response, with a memory account of its own.
 
-    Events count there until they were sent, and texts that the end repeats until it was.
+    Events count there until they were sent, and texts that the end repeats until the end was sent.
     """
 
     def __init__(self, req: HttpRequest) -> None:
@@ -231,7 +231,7 @@ class _Turn:
         self._promised += size
 
     def sent(self) -> None:
-        """Give back the room of events that were sent."""
+        """Give back the room of events that have been sent."""
         self.share.add(-self._promised)
         self._promised = 0
 
@@ -298,7 +298,7 @@ class _Session:
         await self._socket.send_texts(events.splitlines())
 
     async def _take(self, text: bytes) -> None:
-        """Do what an event says. Its error is the client's, and changes nothing."""
+        """Carry out a client's event. The client gets an error if it is wrong."""
         own_id = None
         try:
             async with json_documents.room_for(self._req.hold, text):
@@ -456,7 +456,7 @@ class _Session:
     def _read(
         self, settings: dict[str, Any], items: list[Any], *, is_asked: bool = False
     ) -> TextRequest:
-        """Return the request for a response to items. Raises RefusedField by the client's names."""
+        """Return the request for a response to items. Raises RefusedField with client's names."""
         limit = settings["max_output_tokens"]
         document = {
             **settings,
@@ -475,7 +475,7 @@ class _Session:
 
 
 class _Refused(InvalidArgument):
-    """Raised for an event that does not fit the responses under way."""
+    """Raised for an event that does not fit the responses in progress."""
 
     field = None
 

@@ -1,4 +1,4 @@
-"""The tensors of a request for text, as its model wants them, and the abilities that it must have.
+"""The tensors of a request for text for its model, and the abilities that the model must have.
 
 A model that lacks an ability is named with the field that needs it.
 """
@@ -113,7 +113,7 @@ _NEEDS = (
 
 
 def check(request: TextRequest, names: TensorNames) -> None:
-    """Raise RefusedField for a field that the model can do nothing with."""
+    """Raise RefusedField for a field that the model cannot use."""
     for need in _NEEDS:
         if need.is_there(request) and not need.is_met(names):
             field = request.format.field if need.field == "response_format" else need.field
@@ -121,7 +121,7 @@ def check(request: TextRequest, names: TensorNames) -> None:
 
 
 def is_forced_by_format(request: TextRequest, names: TensorNames) -> bool:
-    """Return True if the engine must keep to the form of a call."""
+    """Return True if the engine must follow the form of a call."""
     return request.tools.is_forced and not _takes_choice(names)
 
 
@@ -143,9 +143,9 @@ def call_form(request: TextRequest, names: TensorNames) -> Form | None:
 
 
 def call_reader(request: TextRequest, names: TensorNames) -> Callable[[], CallReader] | None:
-    """Return the maker of readers of calls, None if texts have no calls.
+    """Return the maker of readers of calls; None if texts have no calls.
 
-    Raises what call_form raises.
+    Raises the errors of call_form().
     """
     tools = request.tools
     if tools.documents and is_forced_by_format(request, names):
@@ -160,8 +160,8 @@ def text_body(
 ) -> wire.RequestBody:
     """Return the request for one prompt.
 
-    For a model that takes the messages of a chat it is these, as JSON. Raises InvalidArgument if
-    the model is not one for text, or lacks an ability that the request needs.
+    For a model that takes a chat's messages, the prompt is these as JSON. Raises InvalidArgument if
+    the model does not generate text, or lacks an ability that the request needs.
     """
     if not names.text_output:
         raise _unfit(names, "output", "openai_text_output")
@@ -185,12 +185,12 @@ def _prompt(request: TextRequest, prompt: str, names: TensorNames) -> wire.Tenso
 
 
 def written(document: Any) -> bytes:
-    """Return a part of a request as JSON, in pieces: it may be as long as the request."""
+    """Return a part of a request as JSON, in pieces, because it may be very long."""
     return b"".join(documents.pieces(document, orjson.dumps))
 
 
 def _sampling(request: TextRequest, names: TensorNames, form: _Form) -> list[wire.Tensor]:
-    """Yield the sampling as one input, or as one input for each field."""
+    """Return the sampling parameters as one input, or as one input for each field."""
     wishes = dict(request.sampling)
     tensors = []
     document, schema = form
@@ -228,7 +228,7 @@ def _tools(request: TextRequest, names: TensorNames) -> Iterator[wire.Tensor]:
 
 
 def _form_for_engine(request: TextRequest, names: TensorNames) -> _Form:
-    """Return the form of the text, or of a call in its place, and its schema; None for none."""
+    """Return the form of the text or of the call to generate, and its schema; None for none."""
     if is_forced_by_format(request, names):
         schema = request.tools.forced_schema()
         return of_schema(_FORCED_CALL, schema), schema
@@ -236,7 +236,7 @@ def _form_for_engine(request: TextRequest, names: TensorNames) -> _Form:
 
 
 def _format(names: TensorNames, form: _Form) -> Iterator[wire.Tensor]:
-    """Yield the format that the engine must follow."""
+    """Yield the inputs with the form that the engine must follow."""
     document, schema = form
     target, guides = names.response_format, names.guides
     if target is not None:
@@ -249,7 +249,7 @@ def _format(names: TensorNames, form: _Form) -> Iterator[wire.Tensor]:
 
 
 def _wishes(request: TextRequest, names: TensorNames) -> Iterator[wire.Tensor]:
-    """Return the inputs that ask for outputs."""
+    """Yield the inputs that request outputs."""
     always = (names.finish_reason, names.prompt_tokens, names.completion_tokens)
     for wish in names.wishes(always):
         yield _boolean(wish, True)
@@ -299,7 +299,7 @@ def _boolean(target: signature.Input, value: bool) -> wire.Tensor:
 
 
 def shape_of_one(target: signature.Input) -> list[int]:
-    """Return the shape of one element. Raises InvalidArgument if the input takes more."""
+    """Return the shape of one element. Raises InvalidArgument if the input needs more elements."""
     shape = [1 if dim < 0 else dim for dim in target.dims]
     if math.prod(shape) != 1:
         raise InvalidArgument(f"input '{target.name}' must take one element")

@@ -1,6 +1,6 @@
 """Requests for text as OpenAI's clients write them, with their tools, read and checked.
 
-What the model is to make of them goes to it as sampling parameters. Knows no model.
+Wishes about the text become sampling parameters for the model. Knows no model.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ NONE, AUTO, REQUIRED, NAMED = "none", "auto", "required", "named"
 
 
 class Tools(NamedTuple):
-    """The functions that a model may call."""
+    """The tools of a request: functions that a model may call, and the client's choice."""
 
     #: Documents of a chat in the form that templates expect.
     documents: Sequence[dict[str, Any]] = ()
@@ -63,7 +63,7 @@ class Tools(NamedTuple):
         return {"type": "function", "function": {"name": self.name}}
 
     def forced_schema(self) -> dict[str, Any]:
-        """Return the schema of a forced answer: arguments, or a list of calls."""
+        """Return the schema of a forced response: arguments, or a list of calls."""
         functions = [document["function"] for document in self.documents]
         if self.choice == NAMED:
             return next(_parameters(one) for one in functions if one["name"] == self.name)
@@ -84,7 +84,7 @@ def read_tools(fields: dict[str, Any]) -> Tools:
 
 
 def tools_of(fields: dict[str, Any], documents: list[dict[str, Any]], choice: Any) -> Tools:
-    """Return the tools with the client's choice among them. Raises RefusedField."""
+    """Return the tools with the client's choice. Raises RefusedField."""
     is_parallel = flag(fields, "parallel_tool_calls", standard=True)
     kind, name = _choice(choice)
     if not documents:
@@ -163,7 +163,7 @@ def _parameters(function: dict[str, Any]) -> dict[str, Any]:
 
 
 def _call_schema(function: dict[str, Any], definitions: dict[str, Any]) -> dict[str, Any]:
-    """Return the schema of a call; references of its arguments count from the whole schema."""
+    """Return the schema of a call; references in its arguments count from the whole schema."""
     parameters = dict(_parameters(function))
     inner = parameters.pop("$defs", None)
     definitions.update(inner if type(inner) is dict else {})
@@ -220,7 +220,7 @@ def read_completion(document: Any) -> TextRequest:
 
 
 def with_logprobs(sampling: dict[str, Any], logprobs: int | None) -> dict[str, Any]:
-    """Return the sampling for the model, with the number of alternatives."""
+    """Return the sampling parameters with the number of alternatives that the client requests."""
     return sampling if logprobs is None else {**sampling, "logprobs": logprobs}
 
 
@@ -274,7 +274,7 @@ def _messages(fields: dict[str, Any]) -> list[dict[str, Any]]:
 
 
 def check_message(message: Any, field: str) -> None:
-    """Raise RefusedField if it is no message."""
+    """Raise RefusedField if a value is no message."""
     if type(message) is not dict:
         raise RefusedField(f"'{field}' must be an object", field)
     if message.get("role") not in _ROLES:

@@ -102,7 +102,7 @@ def _instructions(fields: dict[str, Any]) -> list[dict[str, Any]]:
 
 
 def _messages(items: Any) -> list[dict[str, Any]]:
-    """Return the items of the input as messages of a chat."""
+    """Return the items of a request's input as messages of a chat."""
     if type(items) is str:
         return [{"role": "user", "content": items}]
     if type(items) is not list:
@@ -136,7 +136,7 @@ def _message(item: dict[str, Any], field: str) -> dict[str, Any]:
 
 
 def _content(content: Any, field: str) -> Any:
-    """Return a content with its parts as those of chats."""
+    """Return a content, with its parts in the form of chats."""
     if type(content) is not list:
         return content
     return [_part(part, f"{field}.content") for part in content]
@@ -149,7 +149,7 @@ def _part(part: Any, field: str) -> Any:
 
 
 def _add_call(messages: list[dict[str, Any]], item: dict[str, Any], field: str) -> None:
-    """Add a call to the message that has the calls before it."""
+    """Add a call to the model's last message, or to a new one."""
     name, arguments = _string(item, "name", field), _string(item, "arguments", field)
     call = {
         "id": _string(item, "call_id", field),
@@ -197,7 +197,7 @@ def _logprobs(fields: dict[str, Any]) -> int | None:
 
 
 def _repeated(fields: dict[str, Any], tools: Tools, limit: int | None) -> dict[str, Any]:
-    """Return the fields of the request that its answer has, too."""
+    """Return the fields of the request that its response repeats."""
     choice: Any = fields.get("tool_choice")
     return {
         "instructions": fields.get("instructions"),
@@ -216,10 +216,10 @@ def _repeated(fields: dict[str, Any], tools: Tools, limit: int | None) -> dict[s
 
 
 class _Item:
-    """A message or a call of a response, as it grows."""
+    """A message or a call in a response, as it grows."""
 
     def __init__(self, first: CallPart | None = None) -> None:
-        """Set up; with the first part of a call it is that call."""
+        """Set up an item: a call if its first part is given, else a message."""
         self.call = first
         self.id = f"{'msg' if first is None else 'fc'}_{uuid.uuid4().hex}"
         self._pieces: list[str] = []
@@ -259,7 +259,7 @@ class _Item:
 
 
 class Response(Completion):
-    """One answer of /v1/responses."""
+    """A response of /v1/responses."""
 
     prefix = "resp"
     # of the part, of the item, and twice of the text itself
@@ -276,7 +276,7 @@ class Response(Completion):
         self._item: _Item | None = None
 
     def document(self, answers: Sequence[Choices]) -> bytes:
-        """Return the whole answer."""
+        """Return the complete response."""
         (choice,) = answers[0].all
         status = self._status(choice)
         if choice.text or not choice.calls:
@@ -327,7 +327,7 @@ class Response(Completion):
         return _PARTIAL if choice.reason in _INCOMPLETE else _COMPLETED
 
     def _open(self, first: CallPart | None) -> bytes:
-        """Begin an item, a call if there is the first part of one, unless a message goes on."""
+        """Begin an item, a call if its first part is given, unless a message continues."""
         if first is None and self._item is not None and self._item.call is None:
             return b""
         before = self._close(_COMPLETED)

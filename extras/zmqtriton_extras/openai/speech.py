@@ -1,7 +1,7 @@
 """POST /v1/audio/speech: a sound for a text, as the model makes it.
 
-A model's sounds are WAV files of 16 bits. Those of several responses become one sound: the header
-of the first, which leaves the length open, and the samples of all.
+A model's sounds are WAV files of 16 bits. Several responses become one sound: the header of the
+first with an open length, and the samples of all.
 """
 
 from __future__ import annotations
@@ -70,7 +70,7 @@ def open_sound(sound: bytes) -> tuple[bytes, bytes]:
 
 
 class Speech:
-    """The responder."""
+    """The responder of speech."""
 
     def __init__(self, gateway: Gateway) -> None:
         self._calls = Calls(gateway)
@@ -84,7 +84,7 @@ class Speech:
         resp.stream = _with(first, parts)
 
     async def _parts(self, req: HttpRequest, fields: dict[str, Any]) -> AsyncGenerator[bytes, None]:
-        """Iterate over the parts of the sound. Raises the model's error."""
+        """Yield the parts of the sound. Raises the model's error."""
         model, kind = self._calls.current(fields["model"]), b""
         names = names_of(model)
         responses = self._calls.begin(req, model, body_of(fields, names), now_ns())

@@ -1,4 +1,4 @@
-"""The file in a model's directory that makes prompts of chats."""
+"""The file in a model's directory with the template for prompts of chats."""
 
 from __future__ import annotations
 

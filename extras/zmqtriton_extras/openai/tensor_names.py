@@ -1,8 +1,8 @@
 """The inputs and outputs of models that make text: by default those of Triton's vLLM backend.
 
-Parameters of the model's configuration name others, and adapters such as LoRA's: these are entries
-of their own in the list of models, and the model gets an adapter's name with a request. Knows
-configurations only, and no request.
+Parameters of the model's configuration name others, and adapters such as LoRA's. Adapters are
+entries of their own in the list of models, and a request to the model has the adapter's name. Knows
+configurations, but no requests.
 """
 
 from __future__ import annotations
@@ -150,17 +150,17 @@ class TensorNames:
         return is_taken or bool(self.structured_key)
 
     def takes(self, field: str) -> bool:
-        """Return True if a field of the sampling reaches the model."""
+        """Return True if a field of the sampling parameters reaches the model."""
         return self.sampling is not None or self.input(field) is not None
 
     def takes_json(self, name: str) -> bool:
-        """Return True for each input of JSON, False for one that is a function's plain text."""
+        """Return True for an input that takes JSON, False for one that takes plain text."""
         function = json.loads(self.value(_FUNCTION) or "{}")
         schema = function.get("input", {}).get("properties", {}).get(name)
         return schema is None or _CONTENT in schema
 
     def wishes(self, outputs: Sequence[str]) -> list[signatures.Input]:
-        """Return the inputs that ask for these outputs."""
+        """Return the inputs that request these outputs."""
         inputs = [self._signature.inputs.get(_WISH + name) for name in outputs if name]
         return [wish for wish in inputs if wish is not None and wish.datatype == _BOOL]
 
@@ -169,7 +169,7 @@ class TensorNames:
         return self._signature.inputs.get(name)
 
     def wanted_name(self, parameter: str) -> str:
-        """Return the name that the model has, or should have, for the tensor of a parameter."""
+        """Return the name that the model has, or should have, for a parameter's tensor."""
         default = INPUTS[parameter][0] if parameter in INPUTS else OUTPUTS[parameter]
         return self.value(parameter) or default
 
@@ -211,7 +211,7 @@ def ids_of(model: ModelVersion) -> list[str]:
 
 
 def split(catalogue: Any, name: str) -> tuple[str, str]:
-    """Return the model and the adapter that a client asks for, "" for no adapter.
+    """Return the model and the adapter in a client's model name, "" for no adapter.
 
     A model of that name comes first. The adapter of a model that is not loaded need not exist.
     """

@@ -1,7 +1,7 @@
 """POST /v1/chat/completions, /v1/completions and /v1/responses.
 
 The first response decides the status; an error after it is the last event of a stream. When a
-client goes away, the connection cancels the task, and that cancels the requests.
+client leaves, the connection cancels the task, and the task cancels the requests.
 """
 
 from __future__ import annotations
@@ -61,9 +61,9 @@ async def prompt_of(
     template: str,
     children: Children,
 ) -> str:
-    """Return the prompt for a model; its messages as JSON if it takes these.
+    """Return the prompt for a model; the messages as JSON if the model takes messages.
 
-    Raises RefusedField, and what Children.render raises.
+    Raises RefusedField, and the errors of Children.render.
     """
     if names.messages is not None or not template:
         if len(messages) <= _FEW_MESSAGES:
@@ -88,13 +88,13 @@ def _request(messages: Documents, tools: Documents, names: TensorNames, template
 
 
 def plain_prompt(messages: Documents) -> str:
-    """Return a line for each message, with its role, and the beginning of the answer."""
+    """Return a line for each message, with its role, and the beginning of the response."""
     lines = [f"{message['role']}: {message['content']}" for message in messages]
     return "\n".join([*lines, "assistant:"])
 
 
 def with_texts(messages: Documents) -> list[dict[str, Any]]:
-    """Return the messages with their contents as one text each.
+    """Return the messages, with each content as one text.
 
     Raises RefusedField for contents that are no text.
     """
@@ -118,7 +118,7 @@ def _content(content: Any, position: int) -> str:
 
 
 def _for_template(messages: Documents) -> list[dict[str, Any]]:
-    """Return the messages as templates expect them: with the arguments of calls as objects."""
+    """Return the messages as templates expect them: with arguments of calls as objects."""
     copies = with_texts(messages)
     for message in copies:
         if calls := message.get("tool_calls"):
@@ -138,7 +138,7 @@ def _with_arguments(call: dict[str, Any]) -> dict[str, Any]:
 
 
 class _Exchange(NamedTuple):
-    """A request of a client as it came, and its response."""
+    """A client's request as it was sent, and the form of its response."""
 
     req: HttpRequest
     request: TextRequest
@@ -150,18 +150,18 @@ class _Exchange(NamedTuple):
 
     @property
     def keeps_texts(self) -> bool:
-        """True if a stream remembers what it has sent."""
+        """True if a stream must remember the texts that it has sent."""
         return self.request.format.is_checked or self.form.repetitions > 0
 
     @property
     def large_bytes(self) -> int:
-        """The size of responses that are read by a thread; calls are looked for in Python."""
+        """The size above which a thread reads responses; calls are searched in Python."""
         has_more = self.request.tools.documents or self.request.logprobs is not None
         return _STEP_BYTES if has_more else json_documents.LARGE_BYTES
 
 
 class Texts:
-    """The three responders and what they share."""
+    """The three responders, and their common parts."""
 
     def __init__(self, gateway: Gateway) -> None:
         self._calls = Calls(gateway)
@@ -199,13 +199,13 @@ class Texts:
         await self._answer(resp, await self._chat(req, request, form, begun_ns))
 
     async def find(self, req: HttpRequest, model: str) -> None:
-        """Raise what refuses a client that is going to ask for a model's texts."""
+        """Raise an error if the client would be refused the texts of a model."""
         await self._calls.find_adapted(req, model)
 
     async def stream_chat(
         self, req: HttpRequest, request: TextRequest, form: Completion
     ) -> AsyncGenerator[bytes, None]:
-        """Iterate over the events of the answer to a chat. Raises what refuses it, or its error."""
+        """Yield the events of the response to a chat. Raises a refusal, or the model's error."""
         chunks = self._chunks(await self._chat(req, request, form, now_ns()))
         async with aclosing(chunks):
             async for events in chunks:
@@ -244,7 +244,7 @@ class Texts:
         resp.set_header("x-request-id", exchange.form.id)
 
     async def _chunks(self, exchange: _Exchange) -> AsyncGenerator[bytes, None]:
-        """Iterate over the events of the answer to one prompt after the other.
+        """Yield the events of the response to one prompt after the other.
 
         Raises the model's error.
         """
@@ -282,7 +282,7 @@ class Texts:
         yield await _end(exchange, size, partial(exchange.form.finish, answers))
 
     async def _read(self, exchange: _Exchange, number: int) -> Choices:
-        """Return the whole answer to one prompt. Raises the model's error."""
+        """Return the complete response to one prompt. Raises the model's error."""
         items, choices = self._begin(exchange, number)
         unbooked = choices.most_echoed
         async with aclosing(items):
@@ -322,7 +322,7 @@ class Texts:
 
 
 async def _check(request: TextRequest, choices: Choices) -> None:
-    """Raise UnfitAnswer for a complete text that is not of the form that the client asked for."""
+    """Raise UnfitAnswer for a complete text without the form that the client requested."""
     form = request.format
     if not form.is_checked:
         return
@@ -345,5 +345,5 @@ async def _end(exchange: _Exchange, size: int, write: Callable[[], bytes]) -> by
 
 
 def _add(choices: Choices, events: AnswerEvents, body: wire.ResponseBody) -> bytes:
-    """Return the events for what a response adds."""
+    """Return the events for a response's additions."""
     return events.add(choices.take(body))

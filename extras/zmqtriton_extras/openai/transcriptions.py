@@ -1,6 +1,6 @@
 """POST /v1/audio/transcriptions: the text of a sound, as the model makes it.
 
-The request is a form. Its sound goes to the model as it was sent, from where the body lies.
+The request is a form. Its sound goes to the model unchanged, without a copy of the body.
 """
 
 from __future__ import annotations
@@ -121,7 +121,7 @@ def _temperature(text: str) -> float:
 
 
 def body_of(request: Transcription, names: TensorNames) -> wire.RequestBody:
-    """Return the request for the model. Raises RefusedField if it makes no texts of sounds."""
+    """Return the request for the model. Raises RefusedField if it does not transcribe sounds."""
     if names.audio is None or not names.text_output:
         tensors = map(names.wanted_name, ("openai_audio_input", "openai_text_output"))
         text = "model '{}' makes no texts of sounds: its input '{}' or its output '{}' is missing"
@@ -136,7 +136,7 @@ def body_of(request: Transcription, names: TensorNames) -> wire.RequestBody:
 
 
 class Transcriptions:
-    """The responder."""
+    """The responder of transcriptions."""
 
     def __init__(self, gateway: Gateway) -> None:
         self._calls = Calls(gateway)
@@ -179,7 +179,7 @@ class Transcriptions:
         output: str,
         begun_ns: int,
     ) -> AsyncGenerator[str, None]:
-        """Iterate over the parts of the text. Raises the model's error."""
+        """Yield the parts of the text. Raises the model's error."""
         # a character may be cut between two responses
         decoder = codecs.getincrementaldecoder("utf-8")("replace")
         responses = self._calls.begin(req, model, body, begun_ns)

@@ -1,7 +1,7 @@
 """The server's log, pushed to an OpenTelemetry collector over OTLP/HTTP. Here is its option.
 
-`process.py` follows the last lines that the supervisor keeps for `zmqtriton-ctl logs`, which are
-its queue, too: what they drop before the collector has it is lost, and counted.
+`process.py` follows the last lines that the supervisor keeps for `zmqtriton-ctl logs`. These are
+also its queue: lines that are dropped before the collector has them are lost, and counted.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ def problem(options: Mapping[str, Any]) -> str:
 
 
 def url(options: Mapping[str, Any]) -> str:
-    """Return the URL of logs; the option may leave out the path."""
+    """Return the URL for logs; the option may leave out the path."""
     return complete_url(options[SERVICE], _PATH)
 
 

@@ -38,7 +38,7 @@ _SAMPLED = 1
 
 
 def encode(lines: Iterable[Mapping[str, Any]], resource: Mapping[str, str]) -> bytes:
-    """Encode one OTLP message with lines of the log as LogRing has them."""
+    """Encode lines of the log, as LogRing has them, as one OTLP message."""
     request = _Request()
     of_resource = request.resource_logs.add()
     of_scope = of_resource.scope_logs.add()
@@ -78,7 +78,7 @@ _MAX_LINES = 512
 
 
 class LogsExporter(Exporter):
-    """Posts lines of the log, and counts what becomes of them. Blocks."""
+    """Posts lines of the log, and counts their outcome. Blocks."""
 
     def __init__(
         self, destination: Destination, jitter: Callable[[], float] = random.random
@@ -116,7 +116,7 @@ class LogsExporter(Exporter):
 
 
 class LogsPusher(Pusher):
-    """Pushes the log as it comes, and once more at the end."""
+    """Pushes new lines of the log, and the last ones at the end."""
 
     def __init__(self, gateway: Gateway, listener: socket.socket) -> None:
         """Set up with a bound socket, at which the figures of this process are read."""

@@ -1,9 +1,9 @@
 """Families of the page of metrics as messages of OpenTelemetry, by its rules for Prometheus.
 
-Counters become cumulative monotonic sums, gauges stay gauges, and so do histograms and summaries;
-names are not altered, but for OpenTelemetry's own. Each series has a start time: the time of the
-last page without the series, or with a higher value. On the first page no start is known, so the
-time of this page is sent. The end of a series is sent once. Does no I/O.
+Counters become cumulative monotonic sums; gauges, histograms and summaries keep their kinds. Names
+are unchanged, except for OpenTelemetry's own. Each series has a start time: the time of the last
+page without the series, or with a higher value. On the first page no start is known, so the time of
+that page is sent. The end of a series is sent once. Does no I/O.
 """
 
 from __future__ import annotations
@@ -103,7 +103,7 @@ def _unescape(text: str) -> str:
 
 
 class _Key(NamedTuple):
-    """A series."""
+    """The identity of a series."""
 
     name: str
     kind: str
@@ -162,7 +162,7 @@ class MetricsConverter:
 
 
 class _Messages:
-    """The message that is being made."""
+    """The message under construction."""
 
     def __init__(self, resource: Mapping[str, str]) -> None:
         self._resource = resource
@@ -179,7 +179,7 @@ class _Messages:
         name_source(of_resource, self._scope, self._resource, _SCOPE)
 
     def add(self, key: _Key, description: str, start_ns: int, now_ns: int) -> Any:
-        """Add a point, which is to be filled."""
+        """Add an empty point, which the caller fills."""
         metric = self._metric
         if metric is None or self._name != key.name:
             self._name = key.name
@@ -236,7 +236,7 @@ def _fill(target: Any, kind: str, point: _Point) -> None:
 
 
 def _points(family: Family) -> dict[Labels, _Point]:
-    """Return the points of a family; lines of a histogram or summary are one."""
+    """Return the points of a family; all lines of a histogram or summary form one point."""
     points: dict[Labels, _Point] = {}
     is_single = family.kind not in ("histogram", "summary")
     row_label = "le" if family.kind == "histogram" else "quantile"

@@ -1,7 +1,7 @@
 """The metrics of the server, pushed to an OpenTelemetry collector. Here are its options.
 
 `conversion.py` reads the page of metrics and makes messages of it; `process.py` is the process that
-posts them, `pusher.py` what it shares with that of logs.
+posts them; `pusher.py` is shared with the process of logs.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ def destination_problem(url: str, kind: str, option: str) -> str:
 
 
 def complete_url(url: str, path: str = _PATH) -> str:
-    """Return the URL, with the path of metrics or logs if it has none."""
+    """Return the URL, with `path` added if it has none."""
     url = url if "://" in url else f"http://{url}"
     try:
         has_path = urlsplit(url).path not in ("", "/")

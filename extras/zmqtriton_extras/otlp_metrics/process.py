@@ -1,7 +1,7 @@
 """The process that pushes metrics: `python -m zmqtriton_extras.otlp_metrics.process`.
 
-A page that was not accepted is not kept: the next one has newer values of the same sums. So nothing
-waits in memory but the page that is being sent, and a slow collector gets fewer of them.
+A page that was not accepted is dropped, because the next one has newer values of the same sums. So
+only the page being sent is in memory, and a slow collector gets fewer pages.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ class MetricsExporter(Exporter):
         self.refused_points = 0
 
     def export(self, page: str, now_ns: int, within_s: float) -> float:
-        """Post a page of this time; return the pause before the next, 0 if none is needed."""
+        """Post a page with this time; return the pause before the next, 0 if none is needed."""
         refused, reason = 0, ""
         try:
             for data, points in self._converter.convert(conversion.parse(page), now_ns):

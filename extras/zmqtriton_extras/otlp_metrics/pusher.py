@@ -1,4 +1,4 @@
-"""The life of a process that pushes to a collector, and its way through outages of that."""
+"""The life of a process that pushes to a collector, also through the collector's outages."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ _JITTER = 0.2
 
 
 class Exporter:
-    """Posts messages; the log tells of the begin and the end of an outage. Blocks."""
+    """Posts messages; the log reports the begin and the end of an outage. Blocks."""
 
     def __init__(
         self,
@@ -42,7 +42,7 @@ class Exporter:
         destination: Destination,
         jitter: Callable[[], float] = random.random,
     ) -> None:
-        """Set up; `what` and its `parts` are words for the log."""
+        """Set up; `what` and `parts` name the content and its units in the log."""
         self._what = what
         self._parts = parts
         self._public_url = destination.public_url
@@ -53,11 +53,11 @@ class Exporter:
         self._warned_of_refusal = False
 
     def post(self, data: bytes, within_s: float) -> tuple[int, str]:
-        """Post a message; return how many of its parts were refused, and why. Raises PostError."""
+        """Post a message; return the number of refused parts and the reason. Raises PostError."""
         return otlp.parse_rejected(self._post(data, within_s))
 
     def fail(self, reason: str, is_retryable: bool, retry_after_s: float) -> float:
-        """Note a failure; return the pause before the same or the next message, 0 for none."""
+        """Record a failure; return the pause before the same or the next message, 0 for none."""
         if not self._pause_s:
             _log.warning("%s cannot be pushed to %s: %s", self._what, self._public_url, reason)
         self._pause_s = min(max(PAUSE_S, self._pause_s * 2), MAX_PAUSE_S)
@@ -67,7 +67,7 @@ class Exporter:
         return pause_s * (1 + _JITTER * self._jitter())
 
     def succeed(self, refused: int, reason: str) -> None:
-        """Note a message that was taken, but for refused parts."""
+        """Record an accepted message, with the number of refused parts."""
         if self._pause_s:
             _log.info("%s are pushed to %s again", self._what, self._public_url)
         self._pause_s = 0.0
@@ -96,7 +96,7 @@ class Pusher(Service):
 
     @abstractmethod
     async def push(self, within_s: float) -> float:
-        """Push what there is; return the pause before the next try, 0 if none is needed."""
+        """Push new content; return the pause before the next try, 0 if none is needed."""
 
     @abstractmethod
     def figures(self) -> list[str]:

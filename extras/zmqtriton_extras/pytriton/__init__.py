@@ -1,7 +1,7 @@
 """PyTriton's API: Python functions served as models, from the user's own process.
 
-Modules have the names that PyTriton gives them, so that a script needs another import and no other
-change. They are imported when they are asked for: a client need not load what serves.
+Modules have PyTriton's names, so that a script needs only another import. They are imported at
+first use, so that a client does not load the server's part.
 """
 
 from __future__ import annotations

@@ -59,7 +59,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _run(name: str, directory: Path) -> bool:
-    """Take a step; its log is beside its workspace."""
+    """Take a step; its log is written next to its workspace."""
     directory.mkdir(parents=True, exist_ok=True)
     root = logging.getLogger()
     handler = logging.FileHandler(directory / f"{name}_log.txt")

@@ -1,7 +1,7 @@
 """A model of one or several callables, and its way to the server.
 
-A callable takes the shape of a TritonPythonModel, for an instance in this process. What it returns
-is checked before it is sent; what fails raises ValueError, whose text the client gets.
+A callable takes the shape of a TritonPythonModel, for an instance in this process. Its results are
+checked before they are sent; a failed check raises ValueError, whose text the client gets.
 """
 
 from __future__ import annotations
@@ -150,7 +150,7 @@ def _fits(shape: Sequence[int], declared: Sequence[int]) -> bool:
 
 
 class BoundModel:
-    """Calls the callable, and checks its results. Calling the class makes an instance."""
+    """Calls the callable, and checks its results. Creating an object makes an instance."""
 
     def __init__(
         self,
@@ -169,7 +169,7 @@ class BoundModel:
         self._on_unrecoverable = on_unrecoverable
 
     def execute(self, requests: Sequence[Any]) -> Any:
-        """Return the responses, or a coroutine that returns or sends them."""
+        """Return the responses; for a decoupled model, a coroutine that sends them."""
         if self._is_decoupled:
             return self._send_all(requests)
         inputs = [self._request(request) for request in requests]
@@ -187,7 +187,7 @@ class BoundModel:
     async def _wait_for_one(
         self, requests: Sequence[Any], inputs: list[Request], returned: Any
     ) -> list[api.InferenceResponse]:
-        """Return the responses of a coroutine or a generator, which must yield but once."""
+        """Return the responses of a coroutine, or of a generator that must yield exactly once."""
         answers: list[Any] = []
         try:
             async with aclosing(_results(returned)) as results:
@@ -203,7 +203,7 @@ class BoundModel:
             raise api.TritonModelException(self._failure(error)) from None
 
     async def _send_all(self, requests: Sequence[Any]) -> None:
-        """Send the results of the callable until it ends, or all requests are cancelled."""
+        """Send the callable's results until it ends, or until all requests are cancelled."""
         inputs = [self._request(request) for request in requests]
         senders = [request.get_response_sender() for request in requests]
         last: api.InferenceResponse | None = None
@@ -237,7 +237,7 @@ class BoundModel:
         )
 
     def _response(self, request: Any, response: Mapping[str, Any]) -> api.InferenceResponse:
-        """Return a response of the outputs that were asked for, in their declared types."""
+        """Return a response with the requested outputs, in their declared types."""
         names = request.requested_output_names()
         outputs = []
         for name, value in response.items():
@@ -246,7 +246,7 @@ class BoundModel:
         return api.InferenceResponse(outputs)
 
     def _failure(self, error: BaseException) -> str:
-        """Return the error for the client; the server ends if the callable asks for it."""
+        """Return the error for the client; stop the server if the callable demands it."""
         text = traceback.format_exc()
         if isinstance(error, PyTritonUnrecoverableError):
             logger.error("model '%s' cannot go on, the server is stopped: %s", self._name, text)
@@ -262,7 +262,7 @@ def model_class(infer_func: Callable[..., Any], config: TritonModelConfig, **how
 
 
 async def _results(returned: Any) -> AsyncGenerator[Any, None]:
-    """Iterate over what a callable of any kind gives; others run between two results."""
+    """Yield the results of a callable of any kind; other tasks run between two results."""
     if inspect.isasyncgen(returned):
         async with aclosing(returned):
             async for result in returned:
@@ -286,7 +286,7 @@ def _served_type(dtype: Any) -> Any:
 
 
 def _served(value: np.ndarray, dtype: Any) -> np.ndarray:
-    """Return an output in its declared type; texts are read where that is a number."""
+    """Return an output in its declared type; texts are parsed if that is a number."""
     if value.dtype.kind == "U" and dtype is np.object_:
         return np.char.encode(value, "utf-8").astype(np.object_)
     return value.astype(dtype, copy=False)

@@ -1,4 +1,4 @@
-"""The declaration, beside the package, which is what programs import."""
+"""The declaration, next to the package that programs import."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""Decorators of inference callables: they turn requests into what a function of arrays takes.
+"""Decorators of inference callables: they turn requests into arguments of a function of arrays.
 
-Requests become arrays, as one batch, in groups or one by one, and arrays become responses. What the
-decorators of one callable share is the context of its model, by the function below them all.
+Requests become arrays, as one batch, in groups or one by one, and arrays become responses. All
+decorators of one callable find the context of its model through the function below them.
 """
 
 from __future__ import annotations
@@ -151,7 +151,7 @@ def layers(infer_func: Any) -> Iterator[Any]:
 
 
 def convert_results(results: Any, convert: Callable[[Any], Any]) -> Any:
-    """Convert a returned value, or a value that will be yielded, or awaited."""
+    """Convert a returned, yielded or awaited value."""
     if inspect.isgenerator(results):
         return (convert(result) for result in results)
     if inspect.iscoroutine(results):
@@ -171,7 +171,7 @@ async def _convert_each(results: Any, convert: Callable[[Any], Any]) -> AsyncIte
 
 
 class ModelConfigDict(MutableMapping[Callable[..., Any], TritonModelConfig]):
-    """Configurations by callable; decorated or not, and however often a method is taken."""
+    """Configurations by callable, whether decorated or not; equal bound methods are one."""
 
     def __init__(self) -> None:
         self._configs: dict[tuple[int, ...], tuple[Callable[..., Any], TritonModelConfig]] = {}
@@ -220,7 +220,7 @@ class TritonContext:
 def set_triton_context(
     context: TritonContext, infer_func: Callable[..., Any], model_config: TritonModelConfig
 ) -> None:
-    """Let the callable's decorators find the context, and its model in it."""
+    """Let the decorators of a callable find the context, and the callable's model in it."""
     context.model_configs[infer_func] = model_config
     for layer in layers(infer_func):
         owner = getattr(layer, "__self__", layer)
@@ -261,7 +261,7 @@ def _with_context(wrapped: Any, instance: Any, args: Any, kwargs: Any) -> Any:
 
 
 def get_inference_request_batch_size(inference_request: InferenceRequest) -> int:
-    """Return the length of the first input."""
+    """Return the batch size of a request: the length of its first input."""
     first: np.ndarray = next(iter(inference_request.values()))
     return len(first)
 
@@ -272,7 +272,7 @@ def convert_output(
     instance: Any = None,
     model_config: TritonModelConfig | None = None,
 ) -> dict[str, Any]:
-    """Return outputs by name; those in a list or tuple have the model's names in their order.
+    """Return outputs by name; a list or tuple has the model's outputs in their order.
 
     For decorators of the user's own. Raises PyTritonValidationError.
     """
@@ -300,8 +300,8 @@ def _call_with_sample(wrapped: Any, instance: Any, args: Any, kwargs: Any) -> An
 def batch(infer_func: Callable[..., Any]) -> Any:
     """Call the function with the inputs of all requests as one batch, and share out its outputs.
 
-    The requests must have the same inputs (see `group_by_keys`), and outputs must be as long as
-    the batch: PyTritonValidationError and ValueError say so.
+    The requests must have the same inputs (see `group_by_keys`), and outputs must be as long as the
+    batch; otherwise raises PyTritonValidationError and ValueError.
     """
     return DecoratedCallable(infer_func, call_with_batch)
 
@@ -331,7 +331,7 @@ def call_with_batch(wrapped: Any, instance: Any, args: Any, kwargs: Any) -> Any:
 
 
 def _split(outputs: Mapping[str, Any], sizes: Sequence[int]) -> list[dict[str, Any]]:
-    """Return the part of each request."""
+    """Return the part of the outputs for each request."""
     total = sum(sizes)
     shapes = {name: np.shape(output) for name, output in outputs.items()}
     others = [f"{name}: {shape}" for name, shape in shapes.items() if shape[:1] != (total,)]
@@ -450,7 +450,7 @@ def _groups(keys: Iterable[Any]) -> Iterator[list[int]]:
 
 
 def _sort_key(value: Any) -> Any:
-    """Return something that is equal for equal values of one input and can be sorted."""
+    """Return a sortable value that is equal for equal values of an input."""
     if not isinstance(value, np.ndarray):
         return value
     if value.dtype.kind not in "OS":
@@ -470,7 +470,7 @@ def _returned(results: Any, decorator: str) -> Any:
 
 
 def _merge(size: int, groups: Sequence[list[int]], results: InferenceResults) -> dict[str, Any]:
-    """Put the rows of all groups where they belong."""
+    """Put the rows of all groups into their original order."""
     if any(result.keys() != results[0].keys() for result in results):
         raise PyTritonRuntimeError(
             "The function below @group_by_values returned different outputs for different groups."
@@ -515,7 +515,7 @@ class ConstantPadder:
 
 
 def _common_type(arrays: Sequence[np.ndarray]) -> np.dtype[Any]:
-    """Return the type that the arrays have; of strings the longest."""
+    """Return the common type of the arrays; for strings the longest."""
     dtypes = {array.dtype for array in arrays}
     kinds = {dtype.kind for dtype in dtypes}
     if len(kinds) > 1 or (len(dtypes) > 1 and not kinds <= set("SU")):
@@ -528,8 +528,8 @@ def _common_type(arrays: Sequence[np.ndarray]) -> np.dtype[Any]:
 def fill_optionals(**defaults: Any) -> Decorator:
     """Give inputs that a request lacks these arrays, which have no batch axis.
 
-    Belongs outside of decorators that group. PyTritonBadParameterError tells, at the first request,
-    of a default that does not fit its input.
+    Belongs outside of decorators that group. The first request raises PyTritonBadParameterError for
+    a default that does not fit its input.
     """
 
     def call(wrapped: Any, instance: Any, args: Any, kwargs: Any) -> Any:
@@ -596,8 +596,8 @@ def _shape_faults(defaults: dict[str, Any], inputs: dict[str, TensorSpec]) -> It
 def first_value(*keys: str, squeeze_single_values: bool = True, strict: bool = True) -> Decorator:
     """Replace these inputs by their first row, inside or outside of `batch`.
 
-    A row of one value becomes a scalar unless `squeeze_single_values` is off. With `strict` all
-    rows must be equal: PyTritonRuntimeError says so, and if the model does not batch.
+    A row of one value becomes a scalar unless `squeeze_single_values` is off. With `strict` raises
+    PyTritonRuntimeError if rows differ; raises it also if the model does not batch.
     """
     special = [key for key in keys if key == SPECIAL_KEYS[0]]
     if special:

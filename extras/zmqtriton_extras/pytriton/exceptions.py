@@ -18,7 +18,7 @@ class PyTritonError(Exception):
 
 
 class PyTritonValidationError(PyTritonError):
-    """Raised if what the user has set up cannot work."""
+    """Raised if the user's settings cannot work."""
 
 
 class PyTritonInvalidOperationError(PyTritonError):

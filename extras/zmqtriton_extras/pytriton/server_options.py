@@ -49,7 +49,7 @@ _ITEM = re.compile(r"(.+)_([0-9]+)")
 
 @dataclass(kw_only=True)
 class TritonConfig:
-    """Options of `tritonserver`, which explains them; None leaves one at its default."""
+    """Options of `tritonserver`, whose help explains them; None leaves one at its default."""
 
     model_repository: Path | None = None
     id: str | None = None
@@ -224,9 +224,9 @@ def server_options(
 ) -> dict[str, Any]:
     """Return the options for `zmqtriton.Server`; a list has an option's values.
 
-    The server begins with the models of its repository, `model_repository` unless the configuration
-    has one, and loads others on request. `token_file` is for the access token, since all users of a
-    machine can read command lines; the caller writes it. Raises PyTritonValidationError for
+    The server loads the models of its repository (`model_repository` unless the configuration has
+    one) at its start, and others on request. `token_file` is for the access token, since all users
+    of a machine can read command lines; the caller writes it. Raises PyTritonValidationError for
     options that the server would refuse.
     """
     options = {
@@ -251,7 +251,7 @@ def server_options(
 def _unrestricted(
     option: str, kind: str, own: str | None, security: TritonSecurityConfig
 ) -> list[str]:
-    """Return the endpoints to protect by the token, without endpoints that the user restricts."""
+    """Return the endpoints that the token protects, without those that the user restricts."""
     try:
         restricted = (
             () if own is None else option_values.restriction(option, kind, "")(own).categories
@@ -263,7 +263,7 @@ def _unrestricted(
 
 
 def unsupported_options(options: Mapping[str, Any]) -> tuple[str, ...]:
-    """Return warnings about options that the server does not honour."""
+    """Return warnings about options without effect."""
     try:
         return Server.check(options)
     except InvalidArgument as error:

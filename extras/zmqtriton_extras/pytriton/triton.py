@@ -1,4 +1,4 @@
-"""A server for the functions of a script: Triton starts one, RemoteTriton uses one that runs."""
+"""A server for the functions of a script: Triton starts one, RemoteTriton uses a running one."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ from zmqtriton_extras.pytriton.utils.workspace import Workspace
 
 @dataclass
 class TritonLifecyclePolicy:
-    """The start of a script's server, and the keeper of its models."""
+    """When a script's server starts, and whether the script keeps its models."""
 
     #: False: not before `serve` or `run`.
     launch_triton_on_startup: bool = True
@@ -122,12 +122,13 @@ class TritonBase(ABC):
         *,
         processes: bool = False,
     ) -> None:
-        """Serve a function as a model of this name; each of several is an instance.
+        """Serve a function as a model of this name; with several functions, each is an instance.
 
-        At once if the server runs, and else when it does. A model that serves already is replaced
-        without a failed request. With `strict` outputs must have the declared names, types and
-        shapes. Each instance is a thread of this process, or with `processes` a process that
-        multiprocessing starts. Raises PyTritonValidationError and PyTritonInvalidOperationError.
+        Takes effect at once if the server runs, or else when it starts. A serving model of this
+        name is replaced without a failed request. With `strict` outputs must have the declared
+        names, types and shapes. Each instance is a thread of this process, or with `processes` a
+        process that multiprocessing starts. Raises PyTritonValidationError and
+        PyTritonInvalidOperationError.
         """
         check_model_name(model_name)
         self._set_up_tracing(trace_config)
@@ -181,7 +182,7 @@ class TritonBase(ABC):
 
     @abstractmethod
     def _leave(self, connection: connections.Connection | None) -> None:
-        """End the connection, and what else was begun."""
+        """End the connection, and everything else that was started."""
 
     def connect(self) -> None:
         """Wait for the server and serve the bound models on it. Raises TimeoutError."""
@@ -210,7 +211,7 @@ class TritonBase(ABC):
     def serve(self, monitoring_period_s: float = MONITORING_PERIOD_S) -> None:
         """Serve until the server ends, stop() is called, or Ctrl-C; in a notebook return at once.
 
-        Looks every so many seconds whether the server is alive.
+        Checks every `monitoring_period_s` seconds whether the server is alive.
         """
         with self._changed:
             # A callable may have ended it before anybody came to watch.
@@ -248,7 +249,7 @@ class TritonBase(ABC):
         return True
 
     def _stop_soon(self, reason: str) -> None:
-        """Stop from within a callable, whose thread cannot wait for its own end."""
+        """Stop from within a callable, in another thread: its own cannot wait for its end."""
         self._has_failed_for_good = True
         threading.Thread(target=self.stop, name="zmqtriton stop", daemon=True).start()
 
@@ -259,7 +260,7 @@ class TritonBase(ABC):
 
     @property
     def url(self) -> str:
-        """The address that clients on this machine ask."""
+        """The address of the server for clients on this machine."""
         return self._url
 
     def is_connected(self) -> bool:
@@ -286,7 +287,7 @@ class Triton(TritonBase):
         triton_lifecycle_policy: TritonLifecyclePolicy | None = None,
         security_config: TritonSecurityConfig | None = None,
     ) -> None:
-        """Set up. What the configuration leaves open, the environment and then defaults decide."""
+        """Set up. The environment, and then defaults, set what the configuration leaves open."""
         if triton_lifecycle_policy is None:
             is_on_vertex = config is not None and config.allow_vertex_ai
             triton_lifecycle_policy = (
@@ -315,7 +316,7 @@ class Triton(TritonBase):
         return endpoint(self._config, protocol)
 
     def get_access_token(self) -> str | None:
-        """Return the token that the protected endpoints ask for."""
+        """Return the token that the protected endpoints require."""
         return self._access_token
 
     def is_alive(self) -> bool:
@@ -346,7 +347,7 @@ class Triton(TritonBase):
 
 
 class RemoteTriton(TritonBase):
-    """A server of this machine that another program has started."""
+    """A server on this machine that another program has started."""
 
     def __init__(
         self,
@@ -365,7 +366,7 @@ class RemoteTriton(TritonBase):
         self._is_stopped = False
 
     def is_alive(self) -> bool:
-        """True while the server serves the bound models; before connect(), while none is bound."""
+        """True while the server serves the bound models; before connect(), if none is bound."""
         if self._connection is None:
             return not self._is_stopped and not self._bindings
         return super().is_alive()

@@ -12,7 +12,7 @@ _FIELD = ("parameters", names.PATH)
 
 
 def warnings(config: Any) -> Iterator[Problem]:
-    """Return the problem of the path of a model by itself."""
+    """Return the problem of a model's own path, regardless of other models."""
     path = parameter_text(config, names.PATH)
     problem = names.path_problem(path) if path else ""
     if problem:
@@ -20,7 +20,7 @@ def warnings(config: Any) -> Iterator[Problem]:
 
 
 def conflicts(configs: Mapping[str, Any]) -> Iterator[tuple[str, Problem]]:
-    """Yield the models whose path an earlier one has, or one around or below it."""
+    """Yield models whose path equals, contains or is inside an earlier model's path."""
     paths: dict[str, str] = {}
     for name, config in configs.items():
         path = parameter_text(config, names.PATH)

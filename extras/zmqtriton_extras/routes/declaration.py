@@ -1,4 +1,4 @@
-"""The declaration, beside the package, which models import in Pythons without the server."""
+"""The declaration, next to the package that models import in Pythons without the server."""
 
 from __future__ import annotations
 

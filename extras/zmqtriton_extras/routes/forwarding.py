@@ -1,7 +1,7 @@
-"""Requests to routes of models, which go to the models of these routes, and their answers.
+"""Requests to models' routes, which go to the models of these routes, and their responses.
 
-A body lies where that model's process can read it, so it passes no broker; an answer is sent as it
-comes, at its reader's pace.
+A body is in memory that the model's process can read, so it does not pass the broker; a response is
+sent as it comes, at its reader's pace.
 """
 
 from __future__ import annotations
@@ -70,7 +70,7 @@ _TOKEN: list[dict[str, list[str]]] = [{"token": []}]
 
 
 async def describe(gateway: Gateway, req: HttpRequest, document: dict[str, Any]) -> None:
-    """Put the single routes of models in the place of those that stand for all."""
+    """Replace the general paths in the document by the routes of each model."""
     for path in ("/models/{model}/{rest}", "/{path}"):
         del document["paths"][path]
     models = [
@@ -96,7 +96,7 @@ async def describe(gateway: Gateway, req: HttpRequest, document: dict[str, Any])
 def _add(
     document: dict[str, Any], routed: ModelVersion, own: dict[str, Any], *, has_tokens: bool
 ) -> None:
-    """Add the document of one model. Raises the fault of an application's own document."""
+    """Add the document of one model. Raises a fault in an application's own document."""
     model = routed.name.removesuffix(names.SUFFIX)
     root, prefix = names.path_of(routed.config, model), re.sub(r"[^A-Za-z0-9._-]", "_", model)
     paths: dict[str, Any] = {}
@@ -121,7 +121,7 @@ def _add(
 
 
 def _renamed(value: Any, prefix: str) -> Any:
-    """Return a part of a document that refers to the schemas by their names in the whole one."""
+    """Return a part of a document, with references to schemas under their new names."""
     if isinstance(value, list):
         return [_renamed(each, prefix) for each in value]
     if not isinstance(value, dict):
@@ -149,19 +149,19 @@ def routes(gateway: Gateway) -> Sequence[Route]:
 
 @lru_cache(maxsize=1)
 def forwarding_of(gateway: Gateway) -> Forwarding:
-    """Return the one of a process."""
+    """Return the forwarding of a process, always the same one."""
     return Forwarding(gateway)
 
 
 class _Place(NamedTuple):
-    """The place of a request: that of its model's routes, and its own below."""
+    """The place of a request: its model's root path, and its own path below that."""
 
     root: str
     path: str
 
 
 class Paths:
-    """The models that have paths of their own for their routes, read anew after changes alone."""
+    """The models with paths of their own for routes, read again only after changes."""
 
     def __init__(self, catalogue: Catalogue) -> None:
         self._catalogue = catalogue
@@ -171,7 +171,7 @@ class Paths:
         self._meant: dict[str, str] = {}
 
     def find(self, path: str) -> tuple[str, _Place] | None:
-        """Return the model whose routes have a path, if possible one that serves them."""
+        """Return the model whose routes have a path, preferably a serving one."""
         if self._changes != self._catalogue.changes:
             self._changes = self._catalogue.changes
             self._read()
@@ -194,7 +194,7 @@ class Paths:
 
 
 class Forwarding:
-    """The responder."""
+    """The responder of routes."""
 
     def __init__(self, gateway: Gateway) -> None:
         self._gateway = gateway
@@ -213,7 +213,7 @@ class Forwarding:
         await self._forward(req, resp, model, _Place(f"/models/{model}", f"/{rest}"))
 
     async def forward_path(self, req: HttpRequest, resp: falcon.asgi.Response, path: str) -> None:
-        """Answer a request below the path that a model has for its routes."""
+        """Answer a request below a model's own path for its routes."""
         target = self._paths.find(f"/{path}")
         if target is None:
             await req.drop_body()
@@ -267,7 +267,7 @@ class Forwarding:
         return self._entrance.responses(checked, req.arrivals())
 
     async def _find(self, req: HttpRequest, model: str) -> str:
-        """Return the model of the routes, when it is there. Raises what refuses the client."""
+        """Return the model of the routes, if it exists. Raises the refusal for the client."""
         catalogue, name = self._gateway.catalogue, model + names.SUFFIX
         version = await self._entrance.find(model, grant=req.grant, deadline_ns=req.deadline_ns)
         if version.config.get("backend") == names.BACKEND:  # it is itself the model of routes
@@ -314,7 +314,7 @@ def _has_failed(versions: Sequence[ModelVersion] | None) -> bool:
 
 
 def _grant(req: HttpRequest, routed: str) -> Any:
-    """Return the rights of a client, who may use the routes of each model that it may ask."""
+    """Return the rights of a client, which may use the routes of each model it may use."""
     grant = req.grant
     return None if grant is None else grant._replace(models=(*grant.models, routed))
 
@@ -348,14 +348,14 @@ def _content(head: bytes, body: Any, model: ModelVersion) -> Content:
 
 
 class Answer:
-    """The answer of a route, in parts."""
+    """The response of a route, in parts."""
 
     def __init__(self, req: HttpRequest, items: AsyncGenerator[StreamItem, None]) -> None:
         self._req = req
         self._items = items
 
     async def begin(self, resp: falcon.asgi.Response) -> None:
-        """Answer with the first part, and others as they come. Raises the route's error."""
+        """Respond with the first part, and others as they come. Raises the route's error."""
         item = await anext(self._items)
         outputs = _outputs(_body_of(item))
         self._write_head(resp, json.loads(bytes(outputs[names.HEAD][4:])))
@@ -381,7 +381,7 @@ class Answer:
     async def part(self) -> bytes:
         """Return the next part, b"" at the end.
 
-        Raises its error, so that the client sees that the answer is not whole.
+        Raises the route's error, so that the client sees that the response is incomplete.
         """
         item = await anext(self._items, None)
         if item is None:
@@ -418,7 +418,7 @@ class _Parts:
 
 
 def _body_of(item: StreamItem | None) -> wire.ResponseBody:
-    """Return the first part of an answer. Raises the error in its place."""
+    """Return the first part of a response, or raise its error."""
     body = None if item is None else item.content()
     if body is None:
         raise InternalError("the route has ended without a response: let it return one")

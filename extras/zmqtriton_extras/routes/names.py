@@ -65,7 +65,7 @@ def path_problem(path: str) -> str:
 
 
 def roots(path: str) -> Iterator[str]:
-    """Return the paths that routes may have which a request's path is within, the longest first."""
+    """Return the root paths of routes that could contain a request's path, the longest first."""
     root = path if len(path) <= _MAX_PATH else path[: _MAX_PATH + 1].rpartition("/")[0]
     while root:
         yield root
@@ -78,5 +78,5 @@ def are_within(path: str, other: str) -> bool:
 
 
 def taken_text(path: str, other: str, model: str) -> str:
-    """Return the refusal of a path, because of that of another model."""
+    """Return the refusal of a path that conflicts with another model's path."""
     return f"{PATH} '{path}' is taken: the routes of model '{model}' are at '{other}'"

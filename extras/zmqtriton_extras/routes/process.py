@@ -1,7 +1,7 @@
-"""Keeps the models of routes as the models are whose routes they have.
+"""Loads and unloads the models of routes, following the models that have routes.
 
-Run as `python -m zmqtriton_extras.routes.process`. It looks at what serves, so it has no memory
-that a death could lose: a model of routes says by its parameters which code it was loaded for.
+Run as `python -m zmqtriton_extras.routes.process`. It keeps no state that a death could lose, but
+looks at the serving models: the parameters of a model of routes tell which code it was loaded for.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ _AT_ONCE = "1024"
 
 
 class Code(NamedTuple):
-    """The code of a version that serves."""
+    """The code of a serving version."""
 
     version: int
     #: The directory of the model.
@@ -60,7 +60,7 @@ class Code(NamedTuple):
 
 
 class _Attempt(NamedTuple):
-    """The parts that a model of routes is made of."""
+    """The code of a model of routes, its generation, and the reason of a failure."""
 
     code: Code
     generation: int
@@ -184,7 +184,7 @@ class RoutesService(Service):
         return {}
 
     def _left_over(self) -> list[str]:
-        """Return the models of routes whose models have none, or are gone."""
+        """Return the models of routes whose models have no routes any more, or are gone."""
         return [
             version.name
             for version in self._gateway.catalogue.newest()

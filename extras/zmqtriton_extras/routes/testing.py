@@ -1,4 +1,4 @@
-"""Calls of a model's routes in the test's own process, as a server with --routes makes them."""
+"""Calls a model's routes in the test's own process, as a server with --routes does."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from zmqtriton_extras.routes.backend import api
 
 
 class RouteAnswer(NamedTuple):
-    """The answer of a route."""
+    """The response of a route."""
 
     status: int
     #: Value that the route has returned; of one that yields, a list of its values.
@@ -37,7 +37,7 @@ def call_route(
 ) -> RouteAnswer:
     """Call a route such as "POST /ask?x=1"; `infer` executes a request of the model.
 
-    Raises NotFound without a routes.py, and what the route raises, but for RouteError.
+    Raises NotFound without a routes.py, and the route's exceptions, except RouteError.
     """
     method, _, target = text.partition(" ")
     place = urlsplit(target)
@@ -67,7 +67,7 @@ async def _answer(function: Callable[..., Any], request: Any, infer: _Infer) -> 
 
 
 def _load(directory: Path) -> None:
-    """Run routes.py anew: each test has its own."""
+    """Run routes.py again, so that each test has its own module."""
     file = directory / names.FILE
     if not file.is_file():
         raise NotFound(f"there is no {file}; write the routes there")
@@ -81,7 +81,7 @@ def _load(directory: Path) -> None:
 
 
 class _Infer:
-    """The second argument of a route."""
+    """The second argument of a route, which calls models."""
 
     def __init__(
         self, config: Mapping[str, Any], infer: Callable[[dict[str, Any]], dict[str, Any]]

@@ -1,4 +1,4 @@
-"""Scaling: how many instances a model has, as an operator says or as its load needs."""
+"""Scaling: the number of instances of a model, set by an operator or by its load."""
 
 from zmqtriton.sdk import AddOn, Parameter
 

@@ -1,8 +1,8 @@
-"""Has the instances of models follow their load, within the bounds that their parameters set.
+"""Adapts the number of a model's instances to its load, within bounds from its parameters.
 
-Asks the broker for its counters a few times a second, as long as there is such a model. More
-instances need room: each is taken to need as much memory as those there are. What cannot be started
-is not tried again at once. Does no I/O.
+Requests the broker's counters a few times a second, as long as there is such a model. More
+instances need room: each is assumed to need as much memory as an existing one. After a failed start
+there is no further try for a while. Does no I/O.
 """
 
 from __future__ import annotations
@@ -73,7 +73,7 @@ class Workload:
         self._has_rates = False
 
     def add(self, reading: Reading) -> None:
-        """Take the next reading; counters that were reset start again from zero."""
+        """Add the next reading; counters that were reset start again from zero."""
         last, self._last = self._last, reading
         self.waiting = reading.waiting
         if last is None or reading.at_s <= last.at_s:
@@ -116,9 +116,9 @@ _CATCH_UP_TIMES = 10
 
 
 class _Growth:
-    """The memory of one more thread of a process, by that of the last ones.
+    """The memory of one more thread of a process, judged by the last ones.
 
-    What each loads anew, and what it shares, shows from the second one on.
+    The second thread shows how much a thread loads itself, and how much is shared.
     """
 
     def __init__(self) -> None:
@@ -126,7 +126,7 @@ class _Growth:
         self._of_each: Sizes | None = None
 
     def of_each(self, count: int, sizes: Sizes) -> Sizes | None:
-        """Return the bytes, by those of all that run now; None before there was a second one."""
+        """Return the bytes of one thread from those of all running; None until there were two."""
         if 0 < self._count < count:
             more = count - self._count
             grown = (sizes - self._sizes).items()
@@ -186,7 +186,7 @@ class Autoscaler(Feature):
     # ------------------------------------------------------------- looking
 
     def load_ended(self, name: str) -> None:
-        """Scale a model from now on, if its configuration wants that."""
+        """Scale a model from now on, if its configuration asks for that."""
         if name not in self._scaled and self._is_scaled(name):
             self._scaled[name] = _ScaledModel()
             if len(self._scaled) == 1:
@@ -257,7 +257,7 @@ class Autoscaler(Feature):
         reason: str,
         memory: MemoryReport,
     ) -> None:
-        """Start as many more as there is room for."""
+        """Start further instances, as many as there is room for."""
         scaled.is_changing, scaled.obstacle = False, ""
         serving = model.serving_generations
         present = max(map(_count, serving), default=0)
@@ -282,7 +282,7 @@ class Autoscaler(Feature):
             self._scale(model, scaled, instances, reason)
 
     def _fitting(self, of_each: Sizes, versions: int, memory: MemoryReport) -> tuple[int, int]:
-        """Return for how many more there is room, and the place that has least."""
+        """Return the number of further instances that fit, and the place with the least room."""
         room = {HOST: int(memory.available_bytes * _MEMORY_SHARE)}
         used = sum(memory.by_model.values(), Sizes())
         for place, budget in self._budgets.items():
@@ -386,10 +386,10 @@ def limits_of(model: ServedModel) -> AutoscaleLimits | None:
 class InstanceTarget:
     """The target number of instances of a model, calculated from its load.
 
-    If requests would wait longer than they may, the target rises in one step to the number that
-    the load needs. If fewer instances were enough for a while, it falls to the number that was
-    needed at the busiest moment of that time. Between the two the target does not change, so
-    that a steady load has a steady number.
+    If requests would wait longer than allowed, the target rises in one step to the number that the
+    load needs. If fewer instances were enough for a while, it falls to the number needed at the
+    busiest moment of that time. Between the two the target does not change, so that a steady load
+    has a steady number.
     """
 
     def __init__(self, limits: AutoscaleLimits) -> None:
@@ -418,7 +418,7 @@ class InstanceTarget:
         return allowed
 
     def _fewer(self, now_s: float, instances: int) -> int:
-        """Return the number of instances after stopping those that were not needed."""
+        """Return the number of instances after unneeded ones are stopped."""
         if self._began_s is None or now_s - self._began_s < self.limits.down_after_s:
             return instances
         enough = self._needs[0][1]
@@ -452,7 +452,7 @@ class InstanceTarget:
         return max(1, math.ceil(busy / _BUSY_SHARE_WITH_FEWER))
 
     def _note_need(self, now_s: float, count: int) -> None:
-        """Note how many are needed, for the largest number of the time that counts."""
+        """Record the needed number of instances, to find the largest of the recent past."""
         while self._needs and self._needs[-1][1] <= count:
             self._needs.pop()
         self._needs.append((now_s, count))

@@ -30,7 +30,7 @@ class AutoscaleLimits(NamedTuple):
 
 
 def read(config: Any) -> AutoscaleLimits | None:
-    """Return the bounds of a model; None if it keeps its instances, or if anything is wrong."""
+    """Return the bounds of a model; None if it is not scaled, or if its bounds are wrong."""
     if AUTOSCALE_MAX_INSTANCES not in config.parameters or any(problems(config)):
         return None
     queue_ms = parameter_text(config, AUTOSCALE_QUEUE_MILLISECONDS)
@@ -45,7 +45,7 @@ def read(config: Any) -> AutoscaleLimits | None:
 
 
 def problems(config: Any) -> Iterator[Problem]:
-    """Return bounds that cannot be meant."""
+    """Return the problems of bounds that make no sense."""
     names = [name for name in _CHECKS if name in config.parameters]
     for name in names:
         value, field = parameter_text(config, name), ("parameters", name)

@@ -1,8 +1,8 @@
 """The process that talks to object stores, so that the supervisor never waits for a network.
 
-Started by the supervisor when something of a repository in a store is wanted, and again after its
-death. Takes calls over its lifeline, several at a time, and answers each; ends with the lifeline.
-A store at a revision is opened once and stays at it.
+The supervisor starts it at the first question to a store, and again after its death. It takes calls
+over its lifeline, several at a time, and answers each; it ends with the lifeline. A store is opened
+once, and stays at its revision.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 
 class Stores:
     def __init__(self, warn: Callable[[str], None]) -> None:
-        """Set up; `warn` takes lines for the log."""
+        """Set up; `warn` gets lines for the log."""
         self._warn = warn
         #: The keys are its URL and the model whose source it is, or "".
         self._opened: dict[tuple[str, str], FileStore] = {}
@@ -47,7 +47,7 @@ class Stores:
 
     @property
     def revisions(self) -> dict[str, str]:
-        """The revisions of the repositories that have one, by URL."""
+        """The revisions of the repositories by URL, where there are any."""
         return {url: store.revision for (url, _), store in self._opened.items()}
 
     async def open(
@@ -96,7 +96,7 @@ _MAX_CONCURRENT_LISTINGS = 16
 
 
 async def list_models(urls: Sequence[str], open_store: OpenStore) -> list[dict[str, Any]]:
-    """List the models of each repository with fingerprints and problems, or its error."""
+    """List the models of each repository, with fingerprints and problems; or its error."""
     return await gather_or_cancel(_names(url, open_store) for url in urls)
 
 
@@ -141,7 +141,7 @@ async def copy_model(
 ) -> dict[str, Any]:
     """Find a model, and copy it if it is in exactly one place.
 
-    With `is_patient` uploads are waited for. `own` is the model's own directory, with its
+    With `is_patient` it waits for the end of uploads. `own` is the model's own directory, with its
     fingerprint. Raises ZmqTritonError.
     """
     looks = await gather_or_cancel(_find_source(url, model, open_store) for url in urls)

@@ -1,8 +1,8 @@
 """A cache of contents by their digests, which all servers of a machine share.
 
-What is fetched is written beside its name, under a lock, so that two servers fetch it once and the
-next one goes on where a killed one has stopped. It gets its name when its digest is right, and is
-not written to any more: models link to it. Blocks: for threads only.
+A content is written next to its final name, under a lock, so that two servers fetch it once, and
+the next one continues where a killed one has stopped. It gets its name when its digest is right,
+and is never written to afterwards: models link to it. Blocks: for threads only.
 """
 
 from __future__ import annotations
@@ -37,21 +37,21 @@ AddBytes = Callable[[int], None]
 
 
 def new_hash(kind: str, size: int) -> hashlib._Hash:
-    """Return the hash of a content: git's has the kind and size of the object before it."""
+    """Return the hash for a content; git's begins with the kind and size of the object."""
     if kind == GIT:
         return hashlib.sha1(f"blob {size}\0".encode(), usedforsecurity=False)
     return hashlib.sha256()
 
 
 def default_root() -> Path:
-    """Return the directory that the variable names, or that of systemd, or one of the user's."""
+    """Return the directory that the variable names, or systemd's, or the user's."""
     return Path(
         os.environ.get(CACHE_VARIABLE) or runtime_places.lasting("CACHE", "~/.cache"), "models"
     )
 
 
 class BlobCache:
-    """Digests are texts, `sha256:HEX` or `git:HEX`."""
+    """The cache of contents. Digests are texts, `sha256:HEX` or `git:HEX`."""
 
     def __init__(self, root: Path) -> None:
         self.root = root
@@ -62,7 +62,7 @@ class BlobCache:
         return self.root / "blobs" / digest.replace(":", "/")
 
     def find(self, digest: str, size: int) -> Path | None:
-        """Return the content if it is here, whole, and as it was when its digest was checked."""
+        """Return the content if it is complete, and unchanged since its digest was checked."""
         path = self.path(digest)
         try:
             status = path.stat()
@@ -80,9 +80,9 @@ class BlobCache:
         add: AddBytes,
         stop: threading.Event,
     ) -> Path:
-        """Return the file of a content, fetched if it is not here; `add` counts all its bytes.
+        """Return the file of a content, and fetch it if it is missing; `add` counts all its bytes.
 
-        Raises InternalError, also for a content of another digest, and Cancelled after `stop`.
+        Raises InternalError, also if the digest is wrong, and Cancelled after `stop`.
         """
         path = self.path(digest)
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -108,7 +108,7 @@ class BlobCache:
         add: AddBytes,
         stop: threading.Event,
     ) -> None:
-        """Fetch the rest, until the whole has its digest."""
+        """Fetch the rest, and check the digest of the whole."""
         _check_room(self.root, size - os.fstat(file.fileno()).st_size)
         kind, _, expected = digest.partition(":")
         was_begun = os.fstat(file.fileno()).st_size > 0
@@ -164,9 +164,9 @@ class BlobCache:
         return own
 
     def keep(self, source: IO[bytes], size: int, draft: Path, stop: threading.Event) -> str:
-        """Keep a content that is a part of another one, and return its digest.
+        """Store a content that is a part of another one, and return its digest.
 
-        `draft` is a place for it that is used for nothing else.
+        `draft` is the path of a temporary file for it.
         """
         folder = self.root / "blobs" / SHA256
         folder.mkdir(parents=True, exist_ok=True)
@@ -187,7 +187,7 @@ class BlobCache:
         return digest
 
     def place(self, source: Path, target: Path) -> None:
-        """Make a content a file of a model: a link, or a copy on another disk."""
+        """Make a content a file of a model, as a link, or as a copy on another disk."""
         source = source.resolve()
         try:
             os.link(source, target)
@@ -198,7 +198,7 @@ class BlobCache:
     # ----------------------------------------------------------- what is known
 
     def read_note(self, name: str) -> Any:
-        """Return the content of a note; None without one."""
+        """Return a small JSON document of the cache; None without one."""
         try:
             return json.loads((self.root / name).read_text())
         except (OSError, ValueError):
@@ -224,7 +224,7 @@ def _append(
     add: AddBytes,
     stop: threading.Event,
 ) -> str:
-    """Append the bytes of an answer, and return why no more came."""
+    """Append the bytes of a response, and return why they ended early."""
     done = file.seek(0, os.SEEK_END)
     while done <= size:
         try:
@@ -243,9 +243,9 @@ def _append(
 
 
 def _stamp(digest: str) -> int:
-    """Return a time of change in seconds, which a file keeps as long as nothing is written to it.
+    """Return a modification time in seconds, which a file keeps unless it is written to.
 
-    Other contents have other ones, so that copies of them differ by their times, too.
+    It depends on the content, so that copies of different contents differ in their times.
     """
     return int(digest.partition(":")[2][:7], 16)
 
@@ -261,7 +261,7 @@ def _check_stop(stop: threading.Event) -> None:
 
 
 def lock(file: IO[bytes], stop: threading.Event) -> None:
-    """Lock a file that other servers lock, too. Raises Cancelled after `stop`."""
+    """Lock a file that other servers also lock. Raises Cancelled after `stop`."""
     while True:
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)

@@ -89,7 +89,7 @@ def _s3_endpoint(variables: EnvironmentVariables) -> str:
 def _has_identity(options: Mapping[str, Any], variables: EnvironmentVariables) -> bool:
     """True if an identity is configured.
 
-    Otherwise a machine's or container's role may provide one.
+    Without one a machine's or container's role may provide an identity.
     """
     roles = (
         "AWS_WEB_IDENTITY_TOKEN_FILE",

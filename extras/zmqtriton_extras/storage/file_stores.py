@@ -1,6 +1,6 @@
 """A repository at a revision that never changes; its files are fetched whole.
 
-A subclass asks the server, in threads. It resolves a tag or branch only once, so that later
+A subclass asks the server, in threads. A tag or branch is resolved only once, so that later
 questions are about the same files.
 """
 
@@ -67,7 +67,7 @@ class FileStore(ABC):
 
     @abstractmethod
     def _resolve(self, stop: threading.Event) -> str:
-        """Return the revision that the address means now."""
+        """Return the revision that the address refers to now."""
 
     @abstractmethod
     def _list(self, stop: threading.Event) -> dict[str, RemoteFile]:
@@ -97,7 +97,7 @@ class FileStore(ABC):
             await self._in_thread(lambda stop: self._cache.write_note(note, self.revision))
 
     async def list_objects(self, folder: str = "") -> list[StoredObject]:
-        """List everything in a folder of the repository and below, by path."""
+        """List all objects in a folder of the repository and below, by path."""
         start = f"{folder}/" if folder else ""
         objects = []
         for path, file in (await self._known_files()).items():
@@ -109,12 +109,12 @@ class FileStore(ABC):
         return sorted(objects)
 
     async def list_folders(self) -> list[str]:
-        """List the names directly in the repository that have something below them."""
+        """List the folders directly in the repository that are not empty."""
         paths = await self._known_files()
         return sorted({path.partition("/")[0] for path in paths if "/" in path})
 
     async def place(self, path: str, target: Path, add: AddBytes) -> None:
-        """Make a file of the repository one of this machine; it is not to be written to."""
+        """Make a file of the repository a file on this machine, which must not be written to."""
         file = (await self._known_files())[path]
         loop = asyncio.get_running_loop()
 
@@ -161,8 +161,8 @@ def arrange(
 ) -> dict[str, Any]:
     """Return the files of a model repository by path.
 
-    It is one of the folders, or else all there is. One with a configuration or a version at its
-    top is a model, of this name. An owner has its own folder, or all if there is none.
+    It is in one of the folders, or else at the top. With a configuration or a version at its top it
+    is a model with this name. An owner has its own folder, or everything without such a folder.
     """
     for folder in folders:
         start = f"{folder}/"

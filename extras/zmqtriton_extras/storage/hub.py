@@ -1,7 +1,7 @@
 """Repositories of Hugging Face's Hub, or of a server like it that HF_ENDPOINT names.
 
-The only module that knows huggingface_hub, which resolves revisions, lists files and has the
-user's token. The bytes are fetched here, since that library begins each interrupted file anew.
+The only module that knows huggingface_hub, which resolves revisions, lists files and has the user's
+token. The bytes are fetched here, since that library begins each interrupted file from the start.
 Imported by the storage process only.
 """
 
@@ -63,7 +63,7 @@ class HubStore(FileStore):
         return {path: RemoteFile(size, digest, path) for path, size, digest in listed}
 
     def _ask(self, revision: str) -> tuple[str, list[tuple[str, int, str]]]:
-        """Ask for the commit of a revision and for its files, which are noted."""
+        """Request the commit of a revision and its files, and record them."""
         repository, server = self._place.repository, self._api.endpoint
         try:
             info = self._api.model_info(
@@ -93,9 +93,9 @@ class HubStore(FileStore):
         return str(info.sha), files
 
     def _ask_library(self, revision: str) -> tuple[str, list[tuple[str, int, str]]]:
-        """Return the commit and its files as the library has them in its own cache.
+        """Return the commit and its files from the library's own cache.
 
-        They are not noted: some may be missing there.
+        They are not recorded, because some may be missing there.
         """
         try:
             folder = Path(
@@ -137,7 +137,7 @@ class HubStore(FileStore):
 
 
 def _listed(sibling: Any) -> tuple[str, int, str]:
-    """Return path, size and digest of a file; the digest of a large one is not git's."""
+    """Return path, size and digest of a file; for a large one the digest is SHA-256, not git's."""
     if sibling.lfs is not None:
         return sibling.rfilename, sibling.lfs.size, f"{SHA256}:{sibling.lfs.sha256}"
     if sibling.blob_id is None or sibling.size is None:

@@ -2,7 +2,7 @@
 
 A copy is a numbered directory, which gets its name only when it is complete. It holds the model's
 files in a folder of the model's name, and a list of them. Files of an earlier copy are linked, not
-fetched: old and new share them, as versions in a directory of a user's would.
+fetched, so old and new copies share them.
 """
 
 from __future__ import annotations
@@ -70,7 +70,7 @@ class Mirror:
         self._chunk_semaphore = asyncio.Semaphore(_MAX_CHUNKS_IN_FLIGHT)
 
     def find_copy(self, model: str, url: str, digest: str) -> str:
-        """Return the directory of a model as it is already here, or ""."""
+        """Return the directory of an existing copy of the model, or ""."""
         for copy in self._copies(model):
             document = _document(copy)
             if (document.get("url"), document.get("digest")) == (url, digest):
@@ -94,7 +94,7 @@ class Mirror:
     async def copy_model(
         self, number: int, model: str, url: str, tree: ModelTree, store: Store
     ) -> str:
-        """Copy a model and return the directory; "" if the objects have changed meanwhile."""
+        """Copy a model and return the directory; "" if the objects were changed during the copy."""
         draft = self._root / f"{number}.new"
         try:
             (draft / model).mkdir(parents=True, mode=_DIRECTORY_MODE)
@@ -189,7 +189,7 @@ class Mirror:
             counter.add(written)
 
     def _link(self, place: Path, model: str, url: str, tree: ModelTree) -> list[str]:
-        """Link present files; return the paths of missing ones."""
+        """Link existing files; return the paths of missing ones."""
         left = list(tree.files)
         for copy in self._copies(model):
             document = _document(copy)
@@ -205,7 +205,7 @@ class Mirror:
 async def gather_or_cancel(work: Iterable[Coroutine[Any, Any, T]]) -> list[T]:
     """Gather all results.
 
-    When one fails, the others end first: what they write into goes away.
+    If one fails, the others end before this raises, because their directory will be removed.
     """
     tasks = [asyncio.ensure_future(one) for one in work]
     try:

@@ -1,7 +1,7 @@
 """Models in stores, which a process copies to this machine before they are read.
 
-A model of a directory may have more files in a store: its copy has both. A store that does not
-answer changes nothing in what is served. Does no I/O.
+A model in a directory may have more files in a store: its copy has both. If a store does not
+answer, the served models stay as they are. Does no I/O.
 """
 
 from __future__ import annotations
@@ -137,7 +137,7 @@ class ObjectStores(Feature, HelperOwner):
         return self._known_names()
 
     def _known_copy(self, model: str) -> actions.LocalCopy | None:
-        """Return the answer to a poll from the last listing; None if the stores must be asked."""
+        """Return the answer to a poll from the last listing; None to ask the stores."""
         if self._plan.now_s - self._listed_s > _POLLED_S:
             return None
         for url, odd in self._unusable_models.items():
@@ -157,7 +157,7 @@ class ObjectStores(Feature, HelperOwner):
     # ------------------------------------------------------------ what is heard
 
     def _record_copy(self, model: str, answer: Any) -> actions.LocalCopy:
-        """Take the answer for a model, and keep it if it is worth keeping."""
+        """Process the answer for a model, and record it if it has a copy."""
         if isinstance(answer, ZmqTritonError):
             return actions.LocalCopy((), "", _UNREACHABLE, answer.text)
         copied = actions.LocalCopy(
@@ -214,7 +214,7 @@ class ObjectStores(Feature, HelperOwner):
         )
 
     def process_started(self, serial: int, pid: int, started_s: float) -> None:
-        """Record the pid of a started process, if it is the one that asks stores."""
+        """Record the pid of a started process, if it is the one for stores."""
         if serial == self._serial:
             self._plan.tell(self._introductions.guard_process_group(serial, ROLE, ROLE, pid))
             self._process = {"role": ROLE, "serial": serial, "pid": pid, "started_s": started_s}
@@ -230,7 +230,7 @@ class ObjectStores(Feature, HelperOwner):
         self._copy_status.pop(ticket, None)
 
     def handle_result(self, serial: int, answer: wire.CallResult) -> bool:
-        """Take a result; False if it was not asked for here."""
+        """Process a result; False if it answers no call from here."""
         if serial != self._serial:
             return False
         self._end_copy(answer.id)
@@ -270,11 +270,11 @@ class ObjectStores(Feature, HelperOwner):
         return [self._process] if self._process else []
 
     def describe_preparations(self) -> list[dict[str, Any]]:
-        """Describe how far each copy is, for the status."""
+        """Describe the progress of each copy, for the status."""
         return [status.describe(self._plan.now_s) for status in self._copy_status.values()]
 
     def describe(self, counts: Iterable[Mapping[str, Any]]) -> Mapping[str, Any]:
-        """Describe where models come from, for the status; counts are not needed."""
+        """Describe the sources of models, for the status; `counts` are not needed."""
         sources = [
             {"model": model, "repository": url, "revision": self._revisions[url]}
             for model, copy in self._last_copies.items()
@@ -299,8 +299,8 @@ class ObjectStores(Feature, HelperOwner):
     def _unused(self) -> list[str]:
         """Return the copies that no generation uses.
 
-        The last copy of a wanted model stays: the next poll compares with it and reuses what is
-        unchanged.
+        The last copy of a wanted model stays: the next poll compares with it and reuses unchanged
+        files.
         """
         if not self._local_copies:
             return []

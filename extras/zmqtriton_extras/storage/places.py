@@ -1,7 +1,7 @@
 """The address of a repository in a store: `--model-repository=s3://...`.
 
-A bucket of an object store and a folder in that, a repository of a hub and a revision of it, or an
-artifact of a registry. Handles text only, but for the directory and packages that it asks for.
+It is a bucket of an object store with a folder, a repository of a hub with a revision, or an
+artifact of a registry. Handles text, but also looks for the directory and packages that are needed.
 """
 
 from __future__ import annotations
@@ -201,9 +201,9 @@ def _artifact_path(url: str, kind: str, rest: str) -> ArtifactPath | None:
 
 
 def claim_parent(urls: Iterable[str], variables: Mapping[str, str] = os.environ) -> str:
-    """Return the directory below which copies of these repositories go.
+    """Return the parent directory for copies of these repositories.
 
-    Raises InvalidArgument for an address of another form, and if a library is not installed.
+    Raises InvalidArgument for a malformed address, and if a library is not installed.
     """
     kinds = set()
     for url in urls:
@@ -230,7 +230,7 @@ def local_directory(kinds: Iterable[str], variables: Mapping[str, str] = os.envi
 
 
 def credentials(urls: Iterable[str]) -> tuple[str, ...]:
-    """Return the variables that hold credentials for these repositories, as patterns."""
+    """Return patterns of the variables that contain credentials for these repositories."""
     kinds = sorted({parse_url(url).kind for url in urls})
     of_buckets = _CREDENTIALS_OF_BUCKETS if {S3, GS, AZURE} & set(kinds) else ()
     return (*(name for kind in kinds for name in _CREDENTIALS[kind]), *of_buckets)

@@ -1,8 +1,8 @@
 """Artifacts and images of registries, by the protocol of OCI's distribution specification.
 
-A manifest names layers by their digests: archives, or single files as ORAS writes them. What is
-asked for by a tag is asked for by its digest from then on. The files of layers lie in the cache,
-one upon the other; nothing is unpacked to a path that an archive names.
+A manifest names layers by their digests: archives, or single files as ORAS writes them. A tag is
+resolved once; later requests use its digest. The files of layers are in the cache, and upper layers
+hide lower ones; nothing is unpacked to a path that an archive names.
 """
 
 from __future__ import annotations
@@ -62,9 +62,9 @@ class LayerEntry(NamedTuple):
 def unpack_layer(
     archive: Path, cache: BlobCache, draft: Path, stop: threading.Event
 ) -> list[LayerEntry]:
-    """Keep the files of a layer and return its entries.
+    """Store the files of a layer and return its entries.
 
-    Raises InternalError for an archive that cannot be read, or with a path that leads out of it.
+    Raises InternalError for an unreadable archive, or one with a path that leads out of it.
     """
     entries: list[LayerEntry] = []
     contents: dict[str, LayerEntry] = {}
@@ -120,7 +120,7 @@ def clean(path: str) -> str:
 
 
 def merge_layers(layers: Iterable[Sequence[LayerEntry]]) -> dict[str, RemoteFile]:
-    """Return the files by path, as the upper layers leave those below."""
+    """Return the files by path, after upper layers have replaced and removed lower ones."""
     merged: dict[str, LayerEntry] = {}
     for entries in layers:
         for kind, path, _, _ in entries:
@@ -172,7 +172,7 @@ class RegistryStore(FileStore):
         return reference if _DIGEST.fullmatch(reference) else self._manifest(reference)[0]
 
     def _manifest(self, reference: str) -> tuple[str, dict[str, Any]]:
-        """Return the digest of a manifest or index, and what it says."""
+        """Return the digest and the document of a manifest or index."""
         note = f"manifests/{reference.replace(':', '/')}.json"
         kept = self._cache.read_note(note) if _DIGEST.fullmatch(reference) else None
         if kept is not None:
@@ -233,7 +233,7 @@ class RegistryStore(FileStore):
 
 
 def _of_this_machine(manifests: list[dict[str, Any]]) -> str:
-    """Return the digest of the manifest for this machine, or of one for all."""
+    """Return the digest of the manifest for this machine, or of a manifest for all machines."""
     machine = platform.machine()
     own = ("linux", _MACHINES.get(machine, machine))
     platforms = [each.get("platform") or {} for each in manifests]
@@ -253,14 +253,14 @@ def _of_this_machine(manifests: list[dict[str, Any]]) -> str:
 
 
 class RegistryClient:
-    """Client of one repository in a registry; it gets a token if the registry wants one."""
+    """Client of one repository in a registry; gets a token if the registry requires one."""
 
     def __init__(self, place: ArtifactPath) -> None:
         self._place = place
         self._authorization = ""
 
     def open(self, path: str, headers: Mapping[str, str]) -> Answer:
-        """Ask. Raises an InternalError that names the question."""
+        """Send a request. Raises an InternalError that names the question."""
         url = f"{self._place.endpoint}/v2/{self._place.name}/{path}"
         try:
             try:
@@ -288,7 +288,7 @@ class RegistryClient:
             ) from None
 
     def _answer(self, headers: Any) -> str:
-        """Return the `Authorization` that answers the registry's challenge; "" without one."""
+        """Return the `Authorization` for the registry's challenge; "" without a challenge."""
         login = _login(self._place.host)
         for challenge in headers.get_all("WWW-Authenticate") or ():
             scheme, _, rest = challenge.partition(" ")
@@ -300,7 +300,7 @@ class RegistryClient:
         return ""
 
     def token(self, realm: str, fields: Mapping[str, str], login: str) -> str:
-        """Return the token that the server at `realm` gives for a login. Raises Refused."""
+        """Return the token that the server at `realm` issues for a login. Raises Refused."""
         if urlsplit(self._place.endpoint).scheme == "https" != urlsplit(realm).scheme:
             raise Refused(
                 f"its login at {realm} is not encrypted: use a registry with HTTPS", 401, {}
@@ -322,7 +322,7 @@ class RegistryClient:
 
 
 def _login(host: str) -> str:
-    """Return the user's login as Docker and Podman have kept it, for basic authorization, or ""."""
+    """Return the user's login as stored by Docker or Podman, for basic authorization, or ""."""
     names = [host, f"https://{host}", *([_DOCKERS_NAME] if host == _DOCKER else [])]
     for document in _documents():
         helpers = document.get("credHelpers") or {}
@@ -363,7 +363,7 @@ def _documents() -> Iterator[dict[str, Any]]:
 
 
 def _ask_helper(helper: str, name: str) -> str:
-    """Ask a program of Docker's that keeps logins."""
+    """Ask a credential helper of Docker for a login."""
     try:
         done = subprocess.run(
             [f"docker-credential-{helper}", "get"],

@@ -1,4 +1,4 @@
-"""An object store as this server needs it: the content of a folder, and parts of one object.
+"""An object store as far as this server needs it: contents of folders, parts of objects.
 
 The only module that knows obstore, whose interface still changes. Imported by the storage process
 only, since it is an extra (`zmqtriton[cloud]`).
@@ -32,7 +32,7 @@ _PAGE = 1000
 
 
 class ObjectStore:
-    """One repository. Every method raises an InternalError that names it and the failure."""
+    """One repository. Every method raises an InternalError with its name and the failure."""
 
     def __init__(self, place: BucketPath) -> None:
         """Open without connecting. Raises InvalidArgument if the credentials are of no use."""
@@ -58,7 +58,7 @@ class ObjectStore:
             ) from None
 
     async def list_objects(self, folder: str = "") -> list[StoredObject]:
-        """List everything in a folder of the repository and below, by path.
+        """List all objects in a folder of the repository and below, by path.
 
         Raises InvalidObjectName.
         """
@@ -90,7 +90,7 @@ class ObjectStore:
             raise self._failure("listed", error) from None
 
     async def list_folders(self) -> list[str]:
-        """List the names directly in the repository that have something below them.
+        """List the folders directly in the repository that are not empty.
 
         Raises InvalidObjectName.
         """
@@ -117,7 +117,7 @@ class ObjectStore:
         return data, str(answer.meta.get("e_tag") or "")
 
     def put(self, path: str, content: bytes) -> None:
-        """Write an object, and wait for the end; call this in a thread that may block."""
+        """Write an object, and wait for the end; blocks, so call this in a thread."""
         try:
             obstore.put(self._client, f"{self._prefix}{path}", content)
         except (BaseError, OSError) as error:
@@ -128,7 +128,7 @@ class ObjectStore:
 
 
 def _describe_invalid_name(error: Exception) -> str:
-    """Return the invalid name, as far as the library tells."""
+    """Return the invalid name, if the library's error shows it."""
     path = re.search(r'Error parsing Path "(.*?)":', str(error), re.DOTALL)
     if path is None:
         return "a name that cannot be a path"

@@ -1,4 +1,4 @@
-"""Objects as models: their names, whether these can be files, and changes.
+"""Objects as models: names, whether they can be names of files, and changes.
 
 A user can upload objects with any name, so no name becomes a path before it is checked here. Does
 no I/O.
@@ -19,7 +19,7 @@ _MAX_PARTS = 64
 
 
 class InvalidObjectName(InvalidArgument):
-    """Raised for an object whose name cannot be a path, which hides all others of its folder."""
+    """Raised for an object whose name is no path: it keeps its folder from being listed."""
 
 
 class StoredObject(NamedTuple):
@@ -46,7 +46,7 @@ class ModelTree(NamedTuple):
 
     @property
     def digest(self) -> str:
-        """A mark that changes with any of the files."""
+        """A mark that changes if any of the files changes."""
         return (
             f"{self.fingerprint} {self.objects_digest}" if self.directory else self.objects_digest
         )
@@ -76,7 +76,7 @@ def digest(objects: Iterable[StoredObject]) -> str:
 
 
 def build_tree(objects: list[StoredObject]) -> ModelTree:
-    """Build the tree. Raises InvalidArgument for names that cannot be files beside each other."""
+    """Build the tree. Raises InvalidArgument if a name cannot be a file next to the others."""
     folders = {parent for entry in objects for parent in _parents(entry.path)}
     files: dict[str, StoredObject] = {}
     directories = []
@@ -112,13 +112,13 @@ def _check(path: str) -> None:
 
 
 def without(tree: ModelTree, own: Collection[str], directory: str, fingerprint: str) -> ModelTree:
-    """Return the tree beside the files of the model's own directory, which win."""
+    """Return the tree without files that the model's own directory overrides."""
     files = {path: entry for path, entry in tree.files.items() if path not in own}
     return tree._replace(files=files, directory=directory, fingerprint=fingerprint)
 
 
 def missing_paths(tree: ModelTree, there: Mapping[str, tuple[int, str]]) -> list[str]:
-    """Return the files, by path as (size, tag), that are not here already."""
+    """Return the paths of files that are missing here; `there` has (size, tag) by path."""
     return [
         path
         for path, entry in tree.files.items()

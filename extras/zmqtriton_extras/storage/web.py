@@ -1,6 +1,6 @@
-"""Answers of hubs and registries over HTTP, by the standard library. Blocks: for threads only.
+"""Responses of hubs and registries over HTTP, by the standard library. Blocks: for threads.
 
-Credentials go to the server that they are for, and never behind a redirect.
+Credentials are sent only to their own server, and never after a redirect.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ Answer = http.client.HTTPResponse
 
 
 class Refused(InternalError):
-    """Raised for an answer that another try would have again."""
+    """Raised for a refusal that another try would get again."""
 
     def __init__(self, text: str, status: int, headers: Any) -> None:
         super().__init__(text)
@@ -38,14 +38,14 @@ class Refused(InternalError):
 
 
 class Unreachable(InternalError):
-    """Raised if there is no answer, or none that says anything about the question."""
+    """Raised if there is no response, or none that answers the question."""
 
 
 class _Redirects(urllib.request.HTTPRedirectHandler):
     def redirect_request(
         self, request: urllib.request.Request, *answer: Any
     ) -> urllib.request.Request | None:
-        """Follow to servers as safe as the one before."""
+        """Follow a redirect only to a server that is as safe as the one before."""
         _, code, _, headers, url = answer
         schemes = urlsplit(request.full_url).scheme, urlsplit(url).scheme
         if schemes[1] not in ("http", "https") or schemes == ("https", "http"):
@@ -82,9 +82,9 @@ def ask(
     authorization: str = "",
     method: str = "GET",
 ) -> Answer:
-    """Return the answer, whose body is the caller's to read and close.
+    """Return the response; the caller reads and closes its body.
 
-    Tries a few times. Raises Refused or Unreachable, which the caller completes with what it asked.
+    Tries a few times. Raises Refused or Unreachable; the caller adds its question to the text.
     """
     if urlsplit(url).scheme not in ("http", "https"):
         raise Refused(f"{url} must begin with http:// or https://", 0, {})
@@ -112,7 +112,7 @@ def ask(
 
 
 def read_all(answer: Answer, limit: int) -> bytes:
-    """Return a body that is not larger. Raises Unreachable if it does not come whole."""
+    """Return a body up to the limit. Raises Unreachable if it is larger or incomplete."""
     try:
         with answer:
             body = answer.read(limit + 1)
@@ -128,6 +128,6 @@ OpenContent = Callable[[int], tuple[Answer, int]]
 
 
 def content_from(start: int, ask_with: Callable[[Mapping[str, str]], Answer]) -> tuple[Answer, int]:
-    """Ask with headers for a content from a byte on; return the answer and where it begins."""
+    """Request a content from byte `start` on; return the response and where it begins."""
     answer = ask_with({"Range": f"bytes={start}-"} if start else {})
     return answer, start if answer.status == http.client.PARTIAL_CONTENT else 0

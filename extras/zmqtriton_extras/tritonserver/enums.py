@@ -10,14 +10,14 @@ from zmqtriton.sdk.wire import ZmqTritonError
 
 
 class TritonError(Exception):
-    """Base of all errors: the text, and the response if it came as one."""
+    """Base of all errors: the text, and the response if the error came as one."""
 
     def __str__(self) -> str:
         return str(self.args[0]) if self.args else ""
 
 
 class UnknownError(TritonError):
-    """Any error without a class of its own, such as that of a cancelled request."""
+    """Any error without a class of its own, such as a cancelled request."""
 
 
 class InternalError(TritonError):
@@ -55,7 +55,7 @@ _BY_CODE: dict[str, type[TritonError]] = {
 
 
 def translate(error: ZmqTritonError) -> TritonError:
-    """Return the error of this API for one of the server's."""
+    """Return the error of this API for an error of the server."""
     return _BY_CODE.get(error.code, UnknownError)(error.text)
 
 
@@ -174,7 +174,7 @@ class ModelIndexFlag(enum.IntFlag):
 
 
 class RequestFlag(enum.IntFlag):
-    """The flags of a request of a sequence; they may be added up."""
+    """The flags of a sequence's request; they can be combined."""
 
     SEQUENCE_START = 1
     SEQUENCE_END = 2

@@ -1,4 +1,4 @@
-"""The log of a server as records for a program's callback, made of its lines of JSON."""
+"""The log of a server as records for a program's callback, from its lines of JSON."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _LEVELS = {
 
 
 def begin_delivery(descriptor: int, callback: LogCallback) -> threading.Thread:
-    """Begin a thread that delivers the lines of a pipe, until the server has ended."""
+    """Start a thread that delivers the lines of a pipe, until the server has ended."""
 
     def run() -> None:
         with open(descriptor, encoding="utf-8", errors="replace") as lines:
@@ -36,7 +36,7 @@ def begin_delivery(descriptor: int, callback: LogCallback) -> threading.Thread:
 
 
 def deliver(lines: Iterable[str], callback: LogCallback) -> None:
-    """Call for each record; an error of the callback is printed."""
+    """Call the callback for each record; print its errors."""
     for line in lines:
         record = parse(line)
         if record is None:

@@ -1,6 +1,6 @@
-"""MetricFamily and Metric: numbers of this program's own, beside the server's in `metrics()`.
+"""MetricFamily and Metric: a program's own numbers, next to the server's in `metrics()`.
 
-They belong to the process, as in Triton: each server in it shows them.
+As in Triton they belong to the process, so each of its servers shows them.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ _lock = threading.Lock()
 
 
 class _Series:
-    """The value of all metrics of a family that have the same labels."""
+    """The value that all metrics of a family with the same labels share."""
 
     def __init__(self, labels: dict[str, str]) -> None:
         self.labels = labels
@@ -52,7 +52,7 @@ class MetricFamily:
         self._shared = family
 
     def series(self, labels: dict[str, str]) -> Any:
-        """Return the value with these labels, which stays for as long as it is held."""
+        """Return the value with these labels, which exists as long as a metric refers to it."""
         with _lock:
             key = tuple(sorted(labels.items()))
             found = self._shared.series.get(key)
@@ -81,7 +81,7 @@ class Metric:
         return float(self._series.value)
 
     def increment(self, value: float) -> None:
-        """Add to it. Raises InvalidArgumentError for a counter that would fall."""
+        """Add to the value. Raises InvalidArgumentError for a counter that would fall."""
         if self.kind is MetricKind.COUNTER and value < 0:
             raise InvalidArgumentError(
                 "TRITONSERVER_METRIC_KIND_COUNTER can only be incremented monotonically by "

@@ -1,4 +1,4 @@
-"""A model of the server, which is asked and tells about itself, and the server that runs for it."""
+"""A model of the server, which can be called and described, and the running server."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ _LOG_END_S = 5.0
 
 
 class RunningServer:
-    """Owns a server, which ends when a program drops it without a stop."""
+    """Owns a server, and ends it if a program drops it without a stop."""
 
     def __init__(self, log_callback: LogCallback | None = None, **options: Any) -> None:
         """Start a server, and wait until it has tried to load all models of its start.
@@ -83,7 +83,7 @@ def _stop(stop: Callable[[], object], delivery: threading.Thread) -> None:
 
 
 class Started(Protocol):
-    """A Server, as a model needs it."""
+    """A Server, as far as a model needs it."""
 
     @property
     def running(self) -> RunningServer:
@@ -122,7 +122,7 @@ class Model:
         raise_on_error: bool = True,
         **kwargs: Any,
     ) -> ResponseIterator:
-        """Ask the model, with a request or the fields of one; iterate over its responses.
+        """Call the model, with a request or the fields of one; iterate over its responses.
 
         Raises InvalidArgumentError for arguments that no model could take; other errors come as
         responses, and are raised there with `raise_on_error`.
@@ -141,7 +141,7 @@ class Model:
         raise_on_error: bool = True,
         **kwargs: Any,
     ) -> AsyncResponseIterator:
-        """Ask the model likewise; the responses are for a coroutine."""
+        """Call the model as infer() does; the responses are for a coroutine."""
         request = inference_request or self.create_request(**kwargs)
         if not isinstance(request.response_queue, asyncio.Queue | None):
             raise InvalidArgumentError("asyncio.Queue must be used for async response iterator")
@@ -153,7 +153,7 @@ class Model:
     # ------------------------------------------------------------- the model
 
     def ready(self) -> bool:
-        """Return whether it could execute a request now."""
+        """Return whether the model could execute a request now."""
         with translation():
             return self._asked().is_ready()
 
@@ -163,7 +163,7 @@ class Model:
             return self._asked().metadata()
 
     def config(self, config_version: int = 1) -> dict[str, Any]:
-        """Return the configuration; there is one version of its form."""
+        """Return the configuration; version 1 is the only one of its form."""
         if config_version != 1:
             raise InvalidArgumentError(
                 f"configuration version {config_version} is not supported, supported versions "
@@ -178,7 +178,7 @@ class Model:
             return {"model_stats": self._asked().statistics()["model_stats"]}
 
     def batch_properties(self) -> ModelBatchFlag:
-        """Return FIRST_DIM if the first dimension is that of a batch."""
+        """Return FIRST_DIM if the first dimension of tensors is the batch."""
         with translation():
             is_batching = self._asked().batch_ready
         return ModelBatchFlag.FIRST_DIM if is_batching else ModelBatchFlag.UNKNOWN

@@ -1,6 +1,6 @@
-"""Options, and the options of our server that they become.
+"""Options of Triton's API, and the options of our server that they become.
 
-Each field of Triton's is accepted; README.md and WITHOUT_EFFECT have those that change nothing.
+Each field of Triton's is accepted; README.md and WITHOUT_EFFECT list fields without effect.
 """
 
 from __future__ import annotations
@@ -102,8 +102,8 @@ class Options:
 def server_options(options: Options) -> dict[str, Any]:
     """Return the arguments of `zmqtriton.Server`.
 
-    Raises TypeError for a value of another type, InvalidArgumentError for one that the server would
-    refuse, and UnsupportedError for a limit on a device that is no GPU.
+    Raises TypeError for a value of a wrong type, InvalidArgumentError for a value that the server
+    would refuse, and UnsupportedError for a limit on a device that is no GPU.
     """
     if options.model_repository is None:
         raise InvalidArgumentError("Model repository must be specified.")
@@ -160,7 +160,7 @@ def _limits(options: Options) -> dict[str, Any]:
 
 
 def _logging(options: Options) -> dict[str, Any]:
-    """Return the options of the log: a level includes those above it."""
+    """Return the options of the log: a level includes more severe ones."""
     has_info = options.log_info or options.log_verbose > 0
     has_warnings = options.log_warn or has_info
     is_iso = options.log_format is LogFormat.ISO8601
@@ -177,7 +177,7 @@ def _logging(options: Options) -> dict[str, Any]:
 
 
 def _settings(groups: dict[str, dict[str, Any]]) -> Iterator[str]:
-    """Iterate over settings by group, such as `local,size=1048576`; "" is all groups."""
+    """Yield settings with their group, such as `local,size=1048576`; "" means all groups."""
     for group, settings in groups.items():
         for name, value in settings.items():
             text = str(value).lower() if isinstance(value, bool) else str(value)

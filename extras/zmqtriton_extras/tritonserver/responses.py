@@ -57,7 +57,7 @@ class InferenceRequest:
 
 
 def question(request: InferenceRequest) -> Question:
-    """Return the request as the server takes it. Raises InvalidArgumentError."""
+    """Return the request in the server's form. Raises InvalidArgumentError."""
     for value in request.parameters.values():
         if type(value) not in _PARAMETER_TYPES:
             raise InvalidArgumentError(
@@ -94,7 +94,7 @@ class InferenceResponse:
 
 
 class _Reading:
-    """The responses to one request, as far as threads and coroutines read them alike."""
+    """The responses to one request: the common part of threads' and coroutines' iterators."""
 
     def __init__(
         self, asked: AskedModel, responses: Any, request: InferenceRequest, is_raising: bool
@@ -107,7 +107,7 @@ class _Reading:
         self._is_cancelled = False
 
     def _response(self, found: Answer | None) -> InferenceResponse:
-        """Return a response of the server as one of this API; None is the end."""
+        """Return a response of the server as one of this API; None means the end."""
         if found is None:
             if self._is_cancelled:
                 return self._failure(errors.Cancelled("request was cancelled"))

@@ -21,7 +21,7 @@ _UNLOADED = (None, "UNAVAILABLE")
 
 
 class ModelDictionary(dict[Any, Model]):
-    """Models by (name, version); a name alone is the newest version that is loaded."""
+    """Models by (name, version); a name alone means the newest loaded version."""
 
     def __init__(self, server: Server, models: list[Model]) -> None:
         super().__init__({(model.name, model.version): model for model in models})
@@ -97,7 +97,7 @@ class Server:
     # ------------------------------------------------------------- the models
 
     def model(self, model_name: str, model_version: int = -1) -> Model:
-        """Return a model, which need not be there."""
+        """Return a model, which need not exist."""
         return Model(self, model_name, model_version)
 
     def models(self, exclude_not_ready: bool = False) -> ModelDictionary:
@@ -142,7 +142,7 @@ class Server:
         polling_interval: float = 0.1,
         timeout: float | None = None,
     ) -> None:
-        """Unload a model; with `wait_until_unloaded` return when its processes have ended."""
+        """Unload a model; with `wait_until_unloaded`, wait until its processes have ended."""
         name = model if isinstance(model, str) else model.name
         connection = self.running.connection
         with translation():
@@ -161,7 +161,7 @@ class Server:
     # ------------------------------------------------------- the repositories
 
     def poll_model_repository(self) -> None:
-        """Load changed models of the repositories, and unload those that are gone; in mode POLL."""
+        """Load changed models of the repositories, and unload removed ones; in mode POLL."""
         running = self.running
         if self.options.model_control_mode is not ModelControlMode.POLL:
             raise UnavailableError("polling is disabled")

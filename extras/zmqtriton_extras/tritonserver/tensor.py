@@ -1,7 +1,7 @@
-"""Tensor: datatype, shape and memory; made of arrays, lists and DLPack, and given as these.
+"""Tensor: datatype, shape and memory; converted from and to arrays, lists and DLPack.
 
-Memory of the host is read and given by numpy, that of a GPU by the driver that models have. Outputs
-of models are in read-only memory: consumers of an older DLPack, which cannot know that, get a copy.
+Host memory is accessed by numpy, GPU memory by the driver that models use. Outputs of models are in
+read-only memory: consumers of an older DLPack, which cannot know that, get a copy.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ DEVICE_OF = {
 
 @dataclass
 class MemoryBuffer:
-    """Memory at an address, valid for as long as its owner lives."""
+    """Memory at an address, valid as long as its owner lives."""
 
     data_ptr: int
     memory_type: MemoryType
@@ -125,7 +125,7 @@ class Tensor:
 
     @staticmethod
     def from_bytes_array(bytes_array: list[Any] | np.ndarray) -> Tensor:
-        """Make a BYTES tensor of texts or bytes. Raises InvalidArgumentError for others."""
+        """Make a BYTES tensor from texts or bytes. Raises InvalidArgumentError for others."""
         tensor = Tensor.from_object(bytes_array)
         if tensor.data_type is not DataType.BYTES:
             raise InvalidArgumentError(
@@ -168,7 +168,7 @@ class Tensor:
         dl_device: Any = None,
         copy: bool | None = None,
     ) -> Any:
-        """Return a capsule over the memory, without a copy if the consumer can bear that."""
+        """Return a capsule over the memory, or a copy if the consumer needs writable memory."""
         number = self.data_type.value
         if number == datatypes.BYTES or number not in datatypes.BY_NUMBER:
             raise InvalidArgumentError(
@@ -192,7 +192,7 @@ class Tensor:
         return DEVICE_OF[self.memory_type], self.memory_type_id
 
     def to_bytes_array(self) -> np.ndarray:
-        """Return the elements of a BYTES tensor, from wherever it lies."""
+        """Return the elements of a BYTES tensor, on any device."""
         if self.data_type is not DataType.BYTES:
             raise InvalidArgumentError(
                 f"Tensor has data type {self.data_type} not {DataType.BYTES}"
@@ -207,11 +207,11 @@ class Tensor:
         return np.array(texts, np.str_).reshape(elements.shape)
 
     def to_host(self) -> Tensor:
-        """Return the tensor in memory of the host: itself, if it is there."""
+        """Return the tensor in host memory: itself, if it is there."""
         return self.to_device("cpu")
 
     def to_device(self, device: DeviceOrMemoryType) -> Tensor:
-        """Return the tensor on the device: itself, or a copy (which needs cupy)."""
+        """Return the tensor on a device: itself, or a copy (which needs cupy)."""
         place = parse_place(device)
         if place == (self.memory_type, self.memory_type_id):
             return self
@@ -226,7 +226,7 @@ class Tensor:
             raise self._refusal(place) from None
 
     def _moved_to(self, kind: MemoryType, number: int) -> MemoryBuffer:
-        """Return a copy of the bytes: from the host to a GPU, from there to the host or another."""
+        """Return a copy of the bytes: from host to GPU, from GPU to host or another GPU."""
         gpu.driver()
         if not self.size:  # which cannot be allocated
             return MemoryBuffer(0, kind, number, 0, None)
@@ -262,13 +262,13 @@ class Tensor:
         )
 
     def _on_host(self, dtype: Any, shape: Sequence[int]) -> Any:
-        """Return an array over the memory, which keeps the tensor."""
+        """Return an array over the host memory, which keeps the tensor alive."""
         sizes = tuple(int(size) for size in shape)
         return np.asarray(_Memory(self, sizes, dtype)) if self.size else np.empty(sizes, dtype)
 
 
 class _Memory:
-    """The memory of a tensor as numpy wants it described. An array over it keeps the tensor."""
+    """The memory of a tensor, described for numpy. An array over it keeps the tensor alive."""
 
     def __init__(self, tensor: Tensor, shape: tuple[int, ...], dtype: Any) -> None:
         self._tensor = tensor
@@ -283,7 +283,7 @@ class _Memory:
 
 
 def _of_array(array: Any) -> Tensor:
-    """Return a tensor over an array, or over a copy in C order."""
+    """Return a tensor over an array in C order, or over a copy in C order."""
     if array.dtype.kind in "OSU":
         elements = array.astype(np.object_) if array.dtype.kind == "U" else array
         return Tensor(

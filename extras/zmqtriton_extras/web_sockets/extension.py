@@ -1,4 +1,4 @@
-"""WebSockets as an extension of the HTTP frontend; the first client loads what they need."""
+"""WebSockets as an extension of the HTTP frontend, whose modules the first client loads."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 class WebSockets:
-    """The responder."""
+    """The responder of WebSockets."""
 
     def __init__(self, gateway: Gateway) -> None:
         self._gateway = gateway

@@ -1,7 +1,7 @@
 """The frames of a WebSocket (RFC 6455), as its server reads and writes them, without sockets.
 
-Nothing is negotiated: a frame with a reserved bit is refused. A message is whole before anybody
-sees it; its bytes are unmasked as they come, so a large one costs no long step at its end.
+Nothing is negotiated: a frame with a reserved bit is refused. Only complete messages are returned;
+their bytes are unmasked as they arrive, so a large one needs no long step at its end.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _UTF8 = codecs.getincrementaldecoder("utf-8")
 
 
 class Violation(Exception):
-    """Raised for bytes that are no message that can be read; the connection ends with the code."""
+    """Raised for bytes that are no valid message; the connection ends with the code."""
 
     def __init__(self, code: int, text: str) -> None:
         super().__init__(text)
@@ -39,14 +39,14 @@ class Violation(Exception):
 
 
 class Message(NamedTuple):
-    """A whole message, or a control frame."""
+    """A complete message, or a control frame."""
 
     opcode: int
     data: bytes
 
     @property
     def code(self) -> int:
-        """The code of a closing frame."""
+        """The status code in a closing frame."""
         return int.from_bytes(self.data[:2], "big") if self.data else NO_CODE
 
 
@@ -70,7 +70,7 @@ def frame(opcode: int, size: int) -> bytes:
 
 
 def closing(code: int, text: str = "") -> bytes:
-    """Return a whole closing frame."""
+    """Return a complete closing frame."""
     reason = text.encode()[: _MAX_CONTROL_BYTES - 2].decode(errors="ignore").encode()
     body = b"" if code == NO_CODE else code.to_bytes(2, "big") + reason
     return frame(CLOSE, len(body)) + body
@@ -78,7 +78,7 @@ def closing(code: int, text: str = "") -> bytes:
 
 class FrameReader:
     def __init__(self, max_bytes: int, option: str = "--http-max-input-size") -> None:
-        """Set up with the limit of a message, and the option that sets it, or ""."""
+        """Set up with the limit of a message's size, and the option that sets it, or ""."""
         self._max_bytes = max_bytes
         self._of_option = f" of {option}" if option else ""
         #: Received bytes, and the number of those that were read.
@@ -101,12 +101,12 @@ class FrameReader:
         return len(self._message)
 
     def feed(self, data: bytes) -> None:
-        """Take bytes that have come."""
+        """Add arrived bytes."""
         self._held = self._held[self._at :] + data
         self._at = 0
 
     def read(self) -> Message | None:
-        """Read the received part of one frame; None until it is whole. Raises Violation.
+        """Read the received part of one frame; None until the message is whole. Raises Violation.
 
         Returns the message that the frame completes, or PART.
         """
@@ -124,7 +124,7 @@ class FrameReader:
         return None if self._missing else self._end()
 
     def _begin(self) -> bool:
-        """Read the head of a frame; False if it has not come."""
+        """Read the head of a frame; False if it has not arrived."""
         head = self._held[self._at : self._at + _MAX_HEAD_BYTES]
         if len(head) < 2:
             return False
@@ -181,7 +181,7 @@ class FrameReader:
 
 
 def _unmasked(part: bytes, mask: bytes, at: int) -> bytes:
-    """Return a part of a frame, which begins at this byte behind the head."""
+    """Return a frame's part, unmasked; `at` is its first byte's position after the head."""
     size = len(part)
     turned = mask[at % 4 :] + mask[: at % 4]
     key = (turned * (size // 4 + 1))[:size]

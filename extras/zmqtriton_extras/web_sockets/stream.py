@@ -1,10 +1,10 @@
 """ws://…/v2/models/{model}/stream: requests of infer in, responses out, as on a stream over gRPC.
 
-A text is the JSON of infer. A binary message is the length of its JSON in four bytes, little
-endian, the JSON, and the binary tensors behind it. Each response of a request comes with its id and
-the parameter `triton_final_response`; an error has the id, too, and ends its request alone.
-`{"cancel": "id"}` cancels requests. Models that are not decoupled answer in the order of their
-requests. When the client goes, or closes, all requests under way are cancelled.
+A text message is the JSON of infer. A binary message has the length of its JSON in four bytes,
+little endian, then the JSON and the binary tensors. Each response has the request's id and the
+parameter `triton_final_response`; an error also has the id, and ends only its request. `{"cancel":
+"id"}` cancels requests. Models that are not decoupled answer in the order of their requests. When
+the client leaves or closes, all requests in progress are cancelled.
 """
 
 from __future__ import annotations
@@ -76,7 +76,7 @@ _CANCELLED = "the client has cancelled the request"
 
 
 class Streams:
-    """The streams of a process."""
+    """The WebSocket streams of a process."""
 
     def __init__(self, gateway: Gateway) -> None:
         self._gateway = gateway
@@ -104,7 +104,7 @@ class Streams:
 
 
 class _Name:
-    """The client's id of a request, once its document is read."""
+    """The client's id of a request, once its document has been read."""
 
     own_id = ""
 
@@ -117,7 +117,7 @@ class _Name:
 
 
 class _Request:
-    """A request under way."""
+    """A request in progress."""
 
     def __init__(self, answering: asyncio.Task[None], own_id: str, size: int) -> None:
         self.answering = answering
@@ -175,7 +175,7 @@ class _Conversation:
                     answering.cancel()
 
     async def _cancel_all(self) -> None:
-        """Cancel all requests, some at a time: many clients may leave at once."""
+        """Cancel all requests, a few at a time: many clients may leave at once."""
         while some := [*islice(self._requests, _CANCELLED_AT_ONCE)]:
             for answering in some:
                 answering.cancel()
@@ -219,7 +219,7 @@ class _Conversation:
     # ---------------------------------------------------------------- requests
 
     async def _begin(self, message: Message) -> None:
-        """Begin a request; the next one must not overtake it."""
+        """Begin a request before the next one can overtake it."""
         size = len(message.data)
         try:
             self._req.hold(size)
@@ -407,7 +407,7 @@ def _error(own_id: str, error: ZmqTritonError, *, is_final: bool = True) -> dict
 
 
 def _as_answer(error: Exception) -> ZmqTritonError:
-    """Return the error that the client gets."""
+    """Return the error for the client."""
     if isinstance(error, ZmqTritonError):
         return error
     _log.error("a request on a WebSocket failed; see the server's log", exc_info=error)

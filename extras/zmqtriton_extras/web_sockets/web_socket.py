@@ -34,7 +34,7 @@ _LOOK_S = 0.5
 
 
 def begin(req: HttpRequest, subprotocol: str = SUBPROTOCOL) -> Upgraded:
-    """Answer the handshake; return the connection. Raises the refusal of another request."""
+    """Answer the handshake; return the connection. Raises a refusal if it is no handshake."""
     upgrade = (req.header(b"upgrade") or "").lower()
     if "websocket" not in upgrade or req.connection is None:
         raise falcon.HTTPError(
@@ -83,9 +83,9 @@ class WebSocket:
         self.heard_at = asyncio.get_running_loop().time()
 
     async def receive(self) -> Message | None:
-        """Return the next message of data; None when the client sends no more.
+        """Return the next data message; None when the client sends no more.
 
-        Raises Violation, and what `hold` raises.
+        Raises Violation, and the errors of `hold`.
         """
         while True:
             message = self._reader.read()
@@ -108,7 +108,7 @@ class WebSocket:
                 return message
 
     async def send(self, opcode: int, parts: Sequence[bytes | memoryview]) -> None:
-        """Send a message; wait until the client has read most of what it was sent."""
+        """Send a message; wait until the client has read most of the sent bytes."""
         if not self._is_closing:
             await self._send(opcode, parts)
 
@@ -122,11 +122,11 @@ class WebSocket:
         await self._upgraded.write((frame(opcode, sum(map(len, parts))), *parts))
 
     def rest(self, is_resting: bool) -> None:
-        """Say whether nothing is under way, so that others may need its connection more."""
+        """Report whether requests are in progress; without any, the connection may be closed."""
         self._upgraded.rest(is_resting)
 
     async def ask(self) -> None:
-        """Ask the client whether it is there."""
+        """Ask the client for a sign of life (PING)."""
         await self.send(PING, (b"",))
 
     async def close(self, code: int = NORMAL, text: str = "") -> None:

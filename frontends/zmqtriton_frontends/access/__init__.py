@@ -1,1 +1,1 @@
-"""Access by bearer tokens: the tokens of a file, their rights, and the clients with wrong ones."""
+"""Access by bearer tokens: the file of tokens, their rights, and clients with wrong tokens."""

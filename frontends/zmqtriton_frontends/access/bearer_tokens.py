@@ -1,15 +1,15 @@
-"""Bearer tokens: finds what the holder of a presented token may do and see, or refuses.
+"""Bearer tokens: finds the rights of a presented token's holder, or refuses the request.
 
-One object for a process. It looks after the file once a second: a file that has changed is read
-when it has been at rest for as long, and one that cannot be used changes nothing. A token is looked
-up by its hash, so the time that takes says nothing of a valid one.
+There is one object in a process. It looks at the token file once a second: a changed file is read
+when it has been unchanged for a second, and an unusable file changes nothing. A token is looked up
+by its hash, so the time of a look-up tells nothing about valid tokens.
 
-Wrong tokens are limited for each address by a bucket that every failure fills and time empties. The
-addresses are remembered up to a number, and the one that was silent for longest is forgotten first,
-so that clients cannot fill the memory by coming from ever new ones.
+Wrong tokens are limited for each address by a bucket, which every failure fills and time empties. A
+limited number of addresses is remembered, and the one that was silent for longest is forgotten
+first, so that clients cannot fill the memory by coming from ever new addresses.
 
-The holder of a token for some models sees the paths of their files from the model's directory on,
-but not the directories above it.
+If a token is for some models only, its holder sees the paths of their files from the model's
+directory on, but not the directories above it.
 """
 
 from __future__ import annotations
@@ -82,7 +82,7 @@ _PATH = re.compile(rf"(?<![\w.:/~-])/(?:{_NAME}+/)*{_NAME}+")
 
 
 class Failure(NamedTuple):
-    """The judgement of one failure."""
+    """The server's reaction to a wrong token."""
 
     #: Set for the first failure after a silence.
     begins_burst: bool
@@ -127,10 +127,10 @@ def _holder(address: str) -> str:
 
 
 def need_of(category: str, *, names_model: bool = False, is_index: bool = False) -> str:
-    """Return OPEN, ANY or a scope; an unknown call needs `control`.
+    """Return OPEN, ANY or the scope that a call needs; an unknown call needs `control`.
 
-    The index of the repository only reads, and what is said of a model is said to those alone who
-    may see it.
+    The repository index only reads, and its entries about a model are shown only to clients that
+    may see the model.
     """
     if is_index or (category == "health" and names_model):
         return ANY
@@ -141,7 +141,7 @@ class BearerTokens:
     def __init__(self, path: str, *, counts_text: bool = True) -> None:
         """Read the token file. While it is unusable, all tokens are refused.
 
-        Without `counts_text` a file that limits tokens of text cannot be used.
+        Without `counts_text` a file that limits LLM tokens is unusable.
         """
         self._path = path
         self._counts_text = counts_text
@@ -162,7 +162,7 @@ class BearerTokens:
     # ---------------------------------------------------------------- requests
 
     def find(self, values: Sequence[str]) -> Grant | None:
-        """Find the grant of the values of the header; None if there is no valid token."""
+        """Find the grant for the values of the authorization header; None without a valid token."""
         return self._valid.get(_digest_of(values))
 
     def name_of(self, values: Sequence[str]) -> str:
@@ -174,8 +174,8 @@ class BearerTokens:
     ) -> Grant:
         """Return the grant of a request that needs this scope, or any.
 
-        `model` is the one that the request names, "" if it is about the server; None leaves that
-        to a later check_target(). Raises Unauthenticated, TooManyFailures or Forbidden.
+        `model` is the model that the request names, or "" if it is about the server; with None, the
+        caller must call check_target() later. Raises Unauthenticated, TooManyFailures or Forbidden.
         """
         grant = self.find(values)
         if grant is None:
@@ -212,11 +212,11 @@ class BearerTokens:
     # ---------------------------------------------------------------- the file
 
     def watch(self) -> None:
-        """Look after the file from now on, as long as the loop runs."""
+        """Watch the token file from now on, as long as the loop runs."""
         asyncio.get_running_loop().call_later(_LOOK_EVERY_S, self._look_again)
 
     def _look_again(self) -> None:
-        """Look in a thread: the file may lie anywhere."""
+        """Look at the file in a thread, because its file system may be slow."""
         self.watch()
         with suppress(Unavailable):  # the last look goes on, or no thread can begin now
             looking = self._threads.run(self._examine)
@@ -279,7 +279,7 @@ def bearer_tokens_of(settings: FrontendSettings) -> BearerTokens | None:
 
 
 def check_target(grant: Grant | None, need: str, model: str) -> None:
-    """Raise Forbidden if the grant is not for the model or, without one, for all of the server."""
+    """Raise Forbidden if the grant is not for the model or, without a model, for the server."""
     if model:
         check_model(grant, model)
     elif grant is not None and need in _OF_SERVER and not grant.is_for_all_models:
@@ -290,7 +290,7 @@ def check_target(grant: Grant | None, need: str, model: str) -> None:
 
 
 def check_model(grant: Grant | None, model: str) -> None:
-    """Raise Forbidden if there is a grant, and the model is not among those that it is for."""
+    """Raise Forbidden if there is a grant that does not include the model."""
     if grant is not None and not grant.has_model(model):
         raise Forbidden(
             "The token is not for this model; its line in the token file needs the name in models"
@@ -298,7 +298,7 @@ def check_model(grant: Grant | None, model: str) -> None:
 
 
 def check_unload(grant: Grant | None, *, has_dependents: bool) -> None:
-    """Raise Forbidden if dependents would go, too, and the grant is for some models alone."""
+    """Raise Forbidden if dependents would be unloaded, and the grant is for some models only."""
     if has_dependents and grant is not None and not grant.is_for_all_models:
         raise Forbidden("The token is for some models alone: unload without dependents")
 
@@ -310,14 +310,14 @@ def describe_client(grant: Grant | None, address: str) -> str:
 
 
 def may_see(grant: Grant | None, model: str) -> bool:
-    """True if a list may name the model."""
+    """True if lists for this grant may name the model."""
     return grant is None or grant.has_model(model)
 
 
 def authorization_in(header: Callable[[bytes], str | None]) -> list[str]:
-    """Return the authorization of a client of HTTP: its header, or what its WebSocket offers.
+    """Return the authorization of an HTTP client, from its header or its WebSocket's subprotocols.
 
-    A page in a browser can name subprotocols of a WebSocket, and set no other header of it.
+    A page in a browser can name subprotocols of a WebSocket, but can set no other header.
     """
     value = header(HEADER.encode())
     if value is not None:
@@ -327,7 +327,7 @@ def authorization_in(header: Callable[[bytes], str | None]) -> list[str]:
 
 
 def _token_in(value: str) -> str | None:
-    """Return the token of a header's value; None if that is of another scheme."""
+    """Return the token in a header's value; None for another authentication scheme."""
     scheme, _, token = value.strip().partition(" ")
     return token.strip() if scheme.lower() == _SCHEME else None
 
@@ -347,7 +347,7 @@ def may_see_places(grant: Grant | None) -> bool:
 
 
 def without_places(value: Any, model: str) -> Any:
-    """Return a text, or a document of texts, about a model with paths that begin at the model."""
+    """Return a text, or a document of texts, about a model, with paths cut at its directory."""
     if isinstance(value, str):
         return _PATH.sub(lambda match: _shorten(match[0], model), value)
     if isinstance(value, list):
@@ -358,7 +358,7 @@ def without_places(value: Any, model: str) -> Any:
 
 
 def _shorten(path: str, model: str) -> str:
-    """Return the path from the model's directory on, or the file's name."""
+    """Return the path from the model's directory on, or else the file's name."""
     names = path.split("/")
     return "/".join(names[names.index(model) :]) if model in names else names[-1]
 

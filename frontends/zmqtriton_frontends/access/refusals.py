@@ -1,4 +1,4 @@
-"""The refusals of access. None of them shows a token, or anything that a token is not good for."""
+"""The refusals of access; none of them shows a token or facts that its holder may not see."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class Source(NamedTuple):
 
 
 class Refusal(NamedTuple):
-    """A request that was refused before it entered."""
+    """A request that was refused for lack of access."""
 
     source: Source
     code: str
@@ -58,13 +58,13 @@ def report(source: Source, error: ZmqTritonError, model: str = "") -> None:
 
 
 def report_text(source: Source, code: str, text: str, model: str = "", token: str = "") -> None:
-    """Report a refusal that is no error of its own to the listeners."""
+    """Report a refusal without an error object to the listeners."""
     for listener in listeners:
         listener(Refusal(source, code, text, model, token))
 
 
 class AccessRefused(ZmqTritonError):
-    """Base of the refusals, each with headers for HTTP."""
+    """Base of the refusals, which have headers for HTTP."""
 
     headers: Headers = ()
     #: The name of the client's token, if that is valid.
@@ -89,7 +89,7 @@ class Unauthenticated(AccessRefused):
 
 
 class Forbidden(AccessRefused):
-    """Raised when a valid token is not good for this."""
+    """Raised when a valid token does not grant this call."""
 
     code, http_status, grpc_status = "PERMISSION_DENIED", 403, 7
 

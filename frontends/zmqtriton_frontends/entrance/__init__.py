@@ -1,4 +1,4 @@
-"""The entrance of requests: all that happens to one, whatever its protocol, until it is sent.
+"""The entrance of requests: all steps before a request is sent, whatever its protocol.
 
-A protocol turns bytes into an `Ask`, and an answer into bytes; `Entrance` does what lies between.
+A protocol turns bytes into an `Ask`, and a response into bytes; `Entrance` does the work between.
 """

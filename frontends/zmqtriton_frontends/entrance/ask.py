@@ -16,7 +16,7 @@ from zmqtriton_frontends.inference.model_version import ModelVersion
 
 
 class Content(NamedTuple):
-    """The content of a request, before it is checked against its model."""
+    """The content of a request, not yet checked against its model."""
 
     body: RequestBody
     options: SchedulingOptions = NO_OPTIONS
@@ -31,7 +31,7 @@ class Content(NamedTuple):
 
 
 class TakesLong(Exception):
-    """Raised where a body is read or checked aside, so that other clients have their turns."""
+    """Raised where a body is read or checked by a thread or in steps, so that others have turns."""
 
     def __init__(self, reading: Coroutine[Any, Any, Content]) -> None:
         """Set up; `reading` reads the body."""
@@ -48,7 +48,7 @@ Step = Callable[["Ask", CheckedRequest], CheckedRequest]
 
 
 class Division(NamedTuple):
-    """The steps of requests while those to some model are divided between two versions."""
+    """The steps of requests while the requests to some model are divided between two versions."""
 
     choose: Choice
     copy: Step

@@ -48,7 +48,7 @@ DIVISION = Hook[Callable[[Gateway], Division]]("requests.division")
 
 
 class _Shared(NamedTuple):
-    """The part of the entrances that is one for a process."""
+    """The part of the entrances that a process has once."""
 
     #: Divides the requests to a model between two versions; None without the add-on.
     division: Division | None
@@ -112,8 +112,8 @@ class Entrance:
     def enter(self, ask: Ask) -> CheckedRequest:
         """Return the request, ready to be sent.
 
-        Raises the client's errors, and where it has to wait before it enters, NotLoaded for a
-        model that is to be loaded and TakesLong for a body that is to be read or checked aside.
+        Raises the client's errors. Raises NotLoaded for a model that must be loaded first, and
+        TakesLong for a body that must be read or checked aside.
         """
         try:
             if ask.grant is not None:
@@ -180,15 +180,16 @@ class Entrance:
             pending.set_exception(error)
 
     async def find(self, name: str, *, grant: Grant | None, deadline_ns: int = 0) -> ModelVersion:
-        """Find a model that a request has yet to be made for, if necessary after loading it.
+        """Find a model before its request is made, if necessary after a load.
 
-        Raises what Catalogue.find raises, and Forbidden for one that the token is not for.
+        Raises the errors of Catalogue.find, and Forbidden for a model that the token does not
+        allow.
         """
         check_model(grant, name)
         return await attempt(lambda: self._catalogue.find(name), deadline_ns)
 
     async def admit(self, ask: Ask) -> CheckedRequest:
-        """Return the request, ready to be sent in this turn of the loop. Raises its errors."""
+        """Return the request, ready to be sent in this turn of the loop; raises as `enter` does."""
         was_loaded = False
         while True:
             try:
@@ -207,9 +208,9 @@ class Entrance:
     def responses(
         self, checked: CheckedRequest, arrivals: Arrivals | None = None
     ) -> AsyncGenerator[StreamItem, None]:
-        """Send a request; return its responses, which are errors, too.
+        """Send a request; return its responses, errors among them.
 
-        Its model makes as many as there is room for in `arrivals`; None: as many as are taken.
+        The model makes as many responses as `arrivals` has room for; None: as many as are read.
         """
         if arrivals is not None:
             checked = checked.with_arrivals(arrivals)

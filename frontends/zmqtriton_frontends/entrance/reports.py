@@ -1,6 +1,6 @@
-"""Reports beside an answer: the stages of its request, and the load of its model.
+"""Reports next to a response: the stages of its request, and the load of its model.
 
-Requests get them whose headers, or metadata, ask for them.
+Requests get reports if their headers, or metadata, ask for them.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ REPORT_HEADERS = frozenset((_STAGES, _LOAD))
 
 
 def are_wanted(header: HeaderLookup) -> bool:
-    """Return whether a request has such headers."""
+    """Return whether a request has headers that ask for reports."""
     return header(_STAGES) is not None or header(_LOAD) is not None
 
 
@@ -60,7 +60,7 @@ class Reports:
         return pairs
 
     def _may_know(self, header: HeaderLookup) -> bool:
-        """True unless statistics need a key that the request does not have."""
+        """True unless statistics require a key that the request lacks."""
         if self._restriction is None:
             return True
         key = header(self._restriction.name.encode())

@@ -1,9 +1,9 @@
 """A frontend's link to the broker, on its asyncio loop: one connection for each epoch.
 
-Everything that arises in one turn of the loop leaves together, as much as the kernel takes at once
-and the rest when it has room. Without a broker it waits; requests that a dead one has left
-unanswered are sent to the next. Their ids stay the same, so that stubs can say which of them they
-know. Never blocks.
+All messages of one turn of the loop leave together, as much as the kernel takes at once and the
+rest when it has room. Without a broker messages wait; requests that a dead broker has left
+unanswered are sent to the next one. Their ids stay the same, so that stubs can say which of them
+they know. Never blocks.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ def resend_messages(
 
 
 class BrokerLink:
-    """Sends to the broker that there is, and passes its messages on."""
+    """Sends messages to the present broker, and passes on the messages that it receives."""
 
     def __init__(
         self,
@@ -61,8 +61,9 @@ class BrokerLink:
     ) -> None:
         """Set up; `on_message` gets frames, and may leave a part of a message to steps.
 
-        `introduce` returns the messages to the broker of an epoch, those before and those after the
-        requests that an earlier one left unanswered. `is_cancelled` tells which of these to cancel.
+        `introduce` returns the messages to the broker of an epoch: messages before, and messages
+        after, the requests that an earlier broker left unanswered. `is_cancelled` returns which of
+        those requests to cancel.
         """
         self._on_message = on_message
         self._introduce = introduce
@@ -112,7 +113,7 @@ class BrokerLink:
         self._flush_soon()
 
     def send(self, message: Any) -> None:
-        """Send at once; dropped while there is no broker."""
+        """Send at once; the message is dropped while there is no broker."""
         if self._dealer is not None:
             self._dealer.put([wire.encode(message)])
             self._write()
@@ -175,7 +176,7 @@ class BrokerLink:
     # ---------------------------------------------------------------- reading
 
     def _read(self, until: float = 0.0) -> None:
-        """Pass on the messages here, as many as the time allows; the others in the next turn."""
+        """Pass on received messages, as many as the time allows; the others in the next turn."""
         dealer, until = self._dealer, until or monotonic() + _TURN_S
         if dealer is None:
             return
@@ -209,7 +210,7 @@ class BrokerLink:
         self.change(epoch)
 
     def change(self, epoch: int) -> None:
-        """Leave the dead broker for the next one; epoch 0 means that there is no other yet."""
+        """Leave the dead broker for the next one; epoch 0: there is no other broker yet."""
         self._read(math.inf)  # what has come is valid
         self._disconnect()
         self._epoch = epoch
@@ -217,7 +218,7 @@ class BrokerLink:
             self._loop.call_soon(self._connect, epoch)
 
     def welcomed(self, epoch: int) -> None:
-        """Record the epoch of a broker that has welcomed this process."""
+        """Record the epoch of the broker that has welcomed this process."""
         self._welcome_epoch = epoch
 
     def _connect(self, epoch: int) -> None:
@@ -244,9 +245,10 @@ class BrokerLink:
         self._loop.call_later(_RECONNECT_AFTER_S, self._connect, self._epoch)
 
     def _end(self, dealer: Dealer) -> None:
-        """Connect again, unless the broker has welcomed us.
+        """Connect again, unless the broker has welcomed this process.
 
-        It notices the end of the connection itself, or it is dead; the supervisor tells either.
+        A broker that has welcomed it notices the end of the connection itself, or is dead; the
+        supervisor reports both.
         """
         self._unwatch(dealer)
         if self._epoch != self._welcome_epoch:

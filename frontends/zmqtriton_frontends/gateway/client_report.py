@@ -1,7 +1,7 @@
-"""Tells the supervisor about the clients of this process, for metrics and the status.
+"""Reports this process's clients to the supervisor, for metrics and the status.
 
-Once a second at most: what they make it hold, how many are connected, and counters of the protocol.
-A request itself adds to counters of this process alone.
+Once a second at most: the memory that clients take, their number, and counters of the protocol. A
+request itself adds only to counters of this process.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ class ClientReport:
         connections: Callable[[], int] = int,
         counts: Callable[[], Counts] = dict,
     ) -> None:
-        """Set up; `call` asks the supervisor, `connections` returns how many are open."""
+        """Set up; `call` calls the supervisor, `connections` returns the number of open ones."""
         self._call = call
         self._role = role
         self._ledger = ledger
@@ -49,7 +49,7 @@ class ClientReport:
         }
 
     def check(self) -> None:
-        """Do the work of a second: tell the figures if they have changed."""
+        """Report the figures if they have changed; called once a second."""
         if self._ledger is not None:
             self._ledger.check()
         figures = self._read()

@@ -75,7 +75,7 @@ class ControlCalls:
         return self._for_broker.values()
 
     def settle(self, message: wire.CallResult | wire.Statistics) -> None:
-        """Hand an answer to its waiter, if there still is one."""
+        """Give an answer to its caller, if the caller still waits."""
         waiting = self._answers.get(message.id)
         if waiting is None or waiting.done():
             return

@@ -1,7 +1,7 @@
 """A frontend's only way in: inferences to the broker, control calls over the lifeline.
 
-Lives on one asyncio loop; what arises in one turn of it travels in one message. Callers get a
-response or a ZmqTritonError, and cancel by cancelling. Without a broker requests wait for one.
+Used on one asyncio loop; all requests of one turn travel in one message. Callers get a response or
+a ZmqTritonError, and cancel by cancelling. Without a broker requests wait for one.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ def _in_steps(
     take: Callable[[wire.Reply, bytes], None],
     drop: Callable[[ProtocolError], None],
 ) -> Steps:
-    """Take replies one by one; their bodies are kept no longer than that takes."""
+    """Process replies one by one, and drop the body of each at once."""
     bodies.reverse()
     for row in rows:
         body = bodies.pop()
@@ -176,7 +176,7 @@ class Gateway:
         return own_id
 
     async def begin_late(self, request: CheckedRequest, reply: Pending) -> int:
-        """Begin a request when there is memory; until it is sent, cancelling this cancels it."""
+        """Begin a request when there is memory; a cancellation before it is sent cancels it."""
         own_id = await self._send(request, wire.KEEPS_INPUTS)
         self._replies[own_id] = reply
         return own_id
@@ -184,8 +184,8 @@ class Gateway:
     async def stream(self, request: CheckedRequest) -> AsyncGenerator[StreamItem, None]:
         """Iterate over the responses, up to and with the final one; errors are items.
 
-        Works for all models. The model may go on as far as the caller is with iterating, and as
-        there is room for what has come. Closing the iterator before its end cancels the request.
+        Works for all models. The model may make responses as fast as the caller reads them, and as
+        there is room for unread ones. Closing the iterator before its end cancels the request.
         """
         if request.places:
             with self.catalogue.regions.claim(request.places) as claim:
@@ -286,7 +286,7 @@ class Gateway:
         return own_id
 
     def _goes_on(self, request: CheckedRequest) -> bool:
-        """Return whether a request is taken although the server stops."""
+        """Return whether a request is accepted although the server stops."""
         if self.begins_sequences_s is None:
             return request.continues_sequence and not self.is_ending
         return not request.begins_sequence or self._loop.time() < self._refuses_at_s
@@ -300,7 +300,7 @@ class Gateway:
         return self._replies.get(own_id, self) is None
 
     def give_up(self) -> None:
-        """Answer all that is under way with an error, and cancel it: the process ends."""
+        """Cancel all open requests and answer them with an error, as the process ends."""
         for own_id, reply in list(self._replies.items()):
             self.cancel(own_id)
             if isinstance(reply, ResponseStream):
@@ -309,9 +309,10 @@ class Gateway:
                 reply.set_exception(Unavailable(CUT))
 
     def _acknowledge(self, number: int) -> None:
-        """Confirm a Sync one turn later, when tasks that were made before it have begun.
+        """Confirm a Sync one turn later, when tasks that were made before have begun.
 
-        Requests that were checked against older states go first: their versions may end then.
+        Requests that were checked against older states are sent first: their versions may end
+        afterwards.
         """
         if self._placing:
             placed = asyncio.gather(*self._placing)
@@ -446,5 +447,5 @@ class Gateway:
 
 
 def is_followed(gateway: Gateway) -> bool:
-    """Return whether the server stops, and another one takes clients that connect from now on."""
+    """Return whether the server stops, and another one accepts clients that connect from now on."""
     return gateway.is_stopping and gateway.begins_sequences_s == math.inf

@@ -1,7 +1,7 @@
-"""Model loads that clients request, with the files that they bring along.
+"""Model loads that clients request, with the files that they send.
 
 A thread writes the files, since they may be large, into the server's private directory; the
-supervisor takes them over with the call. The files of a client that has left meanwhile are removed
+supervisor takes over the files with the call. If the client leaves before, the files are removed
 here.
 """
 
@@ -30,7 +30,7 @@ async def load(
     files: Mapping[str, Any],
     **more: Any,
 ) -> None:
-    """Load a model, with more arguments of the call. Raises why it is not loaded."""
+    """Load a model, with more arguments of the call. Raises the error of a failed load."""
     if not files:
         await gateway.call("load", {"model": model, "parameters": dict(parameters), **more})
         return
@@ -45,7 +45,7 @@ async def load(
 
 
 def _discard(runtime: str, writing: asyncio.Future[dict[str, Any]]) -> None:
-    """Remove the files: the client has left while they were written."""
+    """Remove the files of a client that has left while the files were written."""
     if not writing.cancelled() and writing.exception() is None:
         name = writing.result()["files"].get("staged")
         if name:

@@ -1,7 +1,7 @@
 """A request from its check to its answer, without a task or a future unless it has to wait.
 
-Its protocol's end of it is a sink, which gets one answer: the response, or the error in its place.
-After that, and after a cancellation, nothing reaches the sink.
+The protocol's end of the request is a sink, which gets one answer: the response, or an error
+instead. After the answer, or a cancellation, the sink gets nothing.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ class Sender(Protocol):
 
 
 class Sink(Protocol):
-    """The protocol's end of a request. Does not block: it is called while the broker is read."""
+    """The protocol's end of a request. Must not block: its caller reads the broker's messages."""
 
     __slots__ = ()
 
@@ -52,19 +52,19 @@ class Sink(Protocol):
     admits: bool = False
 
     def admit(self, checked: CheckedRequest, /) -> CheckedRequest:
-        """Take room for a request that is about to be sent, and return it. Raises its errors."""
+        """Reserve room for a request before it is sent; return the request. Raises its errors."""
         return checked
 
     def respond(
         self, pending: Pending, response: ResponseBody, /
     ) -> Coroutine[Any, Any, None] | None:
-        """Give the response to the client; return the rest of that if it has to be awaited."""
+        """Send the response to the client; return a coroutine if a part of that has to wait."""
 
     def refuse(self, error: Exception, /) -> None:
-        """Give the error to the client; must not raise."""
+        """Send the error to the client; must not raise."""
 
     def follow(self, pending: Pending, checked: CheckedRequest, /) -> Coroutine[Any, Any, None]:
-        """Send a request to a decoupled model, and give each response to the client."""
+        """Send a request to a decoupled model, and pass each response to the client."""
         raise Unsupported("the model may answer more than once, and this call takes one response")
 
 
@@ -101,7 +101,7 @@ class Pending:
     )
 
     def __init__(self, gateway: Sender, sink: Sink, sequences: OpenSequences | None = None) -> None:
-        """Set up; `sequences` are those of the client's connection, if any are noted there."""
+        """Set up; `sequences` has the open sequences of the connection, if it keeps any."""
         self._gateway = gateway
         self._sink = sink
         self._sequences = sequences
@@ -151,7 +151,7 @@ class Pending:
             self.id = own_id
 
     def wait(self, awaited: Coroutine[Any, Any, _T], then: Callable[[_T], None]) -> None:
-        """Await something, then call a function with its result, unless it is cancelled."""
+        """Await an object, then call a function with its result, unless cancelled before."""
         self._task = asyncio.get_running_loop().create_task(awaited)
         self._task.add_done_callback(partial(self._awaited, then))
 
@@ -171,9 +171,9 @@ class Pending:
     # -------------------------------------------------- called by the gateway
 
     def set_result(self, body: bytes | ResponseBody, kept: KeptBlocks | None = None, /) -> None:
-        """Take the response's body, or the response once what it refers to is mapped.
+        """Answer with the response's body, or the response once its large tensors are mapped.
 
-        `kept` is the memory that it refers to without a lease.
+        `kept` is memory that the response refers to without a lease.
         """
         try:
             if isinstance(body, ResponseBody):

@@ -1,7 +1,7 @@
-"""The socket for what stubs publish: responses of streams, straight from them.
+"""The socket for messages that stubs publish: responses of streams, straight from them.
 
-Which stream a response belongs to is not known here. What comes is taken in turns, so that others
-are not kept waiting for all of it.
+The stream of a response is not known here. Messages are read in turns, so that many of them do not
+keep others waiting.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _READ_S = 0.002
 
 class Publishers:
     def __init__(self, take: Callable[[Any, list[bytes]], None]) -> None:
-        """Set up; `take` gets each message and its bodies, and raises ProtocolError for others."""
+        """Set up; `take` gets each message with its bodies; raises ProtocolError for others."""
         self._take = take
         self._loop: asyncio.AbstractEventLoop
         self._serial = 0
@@ -48,7 +48,7 @@ class Publishers:
             self._subscriber = None
 
     def follow(self, source: int) -> None:
-        """Take the responses that a stub publishes from now on, unless that is done already."""
+        """Receive the responses that a stub publishes, from now on unless this is done already."""
         if source in self._sources:
             return
         if self._subscriber is None:
@@ -69,7 +69,7 @@ class Publishers:
         return os.path.exists(endpoints.stream_path(self._directory, source))
 
     def read(self, until: float | None = None) -> None:
-        """Take the messages here, as many as the time allows; the others in the next turn."""
+        """Process received messages, as many as the time allows; the others in the next turn."""
         if until is None:
             until = time.monotonic() + _READ_S
         while self._subscriber is not None:

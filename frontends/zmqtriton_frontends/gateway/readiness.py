@@ -63,7 +63,7 @@ class Readiness:
         self._gateway = gateway
 
     async def of_server(self) -> bool:
-        """Return the server's: strict, unless it was started with --strict-readiness=false."""
+        """Return the readiness of the server; strict, without --strict-readiness=false."""
         return not await self.why_not_of_server()
 
     async def why_not_of_server(self) -> str:

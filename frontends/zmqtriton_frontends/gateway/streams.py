@@ -1,8 +1,9 @@
 """Streams of responses to one request: in order, at the reader's pace, from two directions.
 
 Responses come through the broker or straight from the stub's publisher, the final one always
-through the broker. A Reader puts them in order and does no I/O; a ResponseStream wakes those who
-wait for them; Streams is all of a gateway's, with what stubs publish (publishers.py).
+through the broker. A Reader puts responses in order and does no I/O; a ResponseStream wakes the
+waiting readers; Streams has all streams of a gateway, and receives what stubs publish
+(publishers.py).
 """
 
 from __future__ import annotations
@@ -67,7 +68,7 @@ class StreamItem(NamedTuple):
     async def opened(
         self, open_: Callable[[wire.ResponseBody], Awaitable[wire.ResponseBody]]
     ) -> StreamItem:
-        """Return the item with its large tensors where they can be read; or its error."""
+        """Return the item with its large tensors where they can be read, or with an error."""
         if self.body is None or not has_references(self.body):
             return self
         try:
@@ -81,7 +82,7 @@ _Response = tuple[int, str, bytes, bool]
 
 
 class Reader:
-    """The responses to one request: takes them in any order, and gives them in theirs."""
+    """The responses to one request: added in any order, returned in the stub's order."""
 
     def __init__(
         self,
@@ -148,7 +149,7 @@ class Reader:
             self._advance()
 
     def end(self, error: ZmqTritonError) -> None:
-        """End: nothing more comes, and missing responses stay missing."""
+        """End: no more responses come, and missing responses stay missing."""
         if not self.was_final:
             self._finish((error.number, error.text, b"", True))
 
@@ -178,7 +179,7 @@ class Reader:
         return [*self._dropped, *(body for _, _, body, _ in (*self.ready, *self._ahead.values()))]
 
     def drop(self, error: ZmqTritonError) -> list[bytes]:
-        """End with an error that replaces the unread responses; return their bodies."""
+        """End with an error instead of unread responses; return the bodies of these."""
         bodies = self.left()
         self.ready.clear()
         self._ahead.clear()
@@ -188,9 +189,9 @@ class Reader:
         return bodies
 
     def untold(self) -> int:
-        """Return the number of taken responses, if the stub should get it now; else 0.
+        """Return the number of read responses if the stub should know it now, else 0.
 
-        The response that was popped last counts as taken.
+        The response that was popped last counts as read.
         """
         arrivals = self.arrivals
         arrivals.unread -= arrivals.delivered
@@ -233,7 +234,7 @@ class Reader:
 
 
 class ResponseStream:
-    """A request with any number of responses, until its final one has come or its reader leaves."""
+    """A request with any number of responses, up to the final one or until its reader leaves."""
 
     def __init__(
         self,
@@ -322,8 +323,8 @@ class Streams:
     ) -> None:
         """Set up; `replies` has all requests without a final answer, streams among them.
 
-        `tell` gets the grants, on their way to the broker; `cancel` and `discard` get requests for
-        whose responses there is no room, and those responses.
+        `tell` gets the grants for the broker. If there is no room for responses, `cancel` gets
+        their request, and `discard` the responses.
         """
         self._replies = replies
         self._tell = tell
@@ -357,7 +358,7 @@ class Streams:
         self.publishers.close()
 
     def take_reply(self, stream: ResponseStream, row: wire.Reply, body: bytes) -> None:
-        """Take a message of the broker."""
+        """Add a response that came through the broker."""
         if row.flags & wire.FINAL:
             self._ending[stream.own_id] = stream
         if row.code and not row.source:
@@ -383,12 +384,12 @@ class Streams:
             self._admit(stream)
 
     def left(self, stream: ResponseStream) -> None:
-        """Forget a stream whose reader has all of it, or has left."""
+        """Forget a stream whose responses are all read, or whose reader has left."""
         self._ending.pop(stream.own_id, None)
         self._watched.pop(stream, None)
 
     def taken(self, stream: ResponseStream) -> None:
-        """After its reader took a response, grant the stub more if that is due and has room."""
+        """Grant the stub more responses after one was read, if a grant is due and has room."""
         reader = stream.reader
         if not reader.untold():
             return
@@ -415,13 +416,13 @@ class Streams:
             self._look_due = self._loop.call_later(_LOOK_EVERY_S, self._look)
 
     def _refuse(self, stream: ResponseStream, error: ZmqTritonError) -> None:
-        """End a stream whose responses have no place, with the error."""
+        """End a stream whose responses found no room, with the error."""
         self._cancel(stream.own_id)
         for body in stream.drop(error):
             self._discard(body)
 
     def _look(self) -> None:
-        """Send withheld grants that have room now, and repeat those of readers that go on."""
+        """Send withheld grants that have room now; repeat grants of readers that make progress."""
         for stream, withheld in list(self._watched.items()):
             arrivals = stream.reader.arrivals
             if withheld and arrivals.has_room(withheld):
@@ -440,7 +441,7 @@ class Streams:
     # ------------------------------------------------------- the broker's death
 
     def renew(self) -> None:
-        """Send another broker the grants that the last one may never have passed on."""
+        """Send the next broker the grants that the last one may never have passed on."""
         self._old = [s for s in self._replies.values() if isinstance(s, ResponseStream)]
         self._tell_again()
 

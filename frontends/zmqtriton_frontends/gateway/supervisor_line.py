@@ -23,10 +23,10 @@ Call = Callable[[str, dict[str, Any]], Awaitable[Any]]
 
 
 class LoopWatch:
-    """To be made on the loop, when clients may wait for it; `call` asks the supervisor.
+    """Measures the turns of the loop, from a time when clients may wait for it.
 
-    Neither asyncio nor uvloop shows its turns. So the loop has a call at fixed times: the turn that
-    keeps it from one has lasted for as long as that comes late.
+    `call` calls the supervisor. Neither asyncio nor uvloop shows its turns, so the loop calls this
+    object at fixed times: a turn has lasted for as long as a call comes late.
     """
 
     def __init__(self, loop: asyncio.AbstractEventLoop, call: Call) -> None:

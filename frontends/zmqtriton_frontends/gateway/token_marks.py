@@ -1,4 +1,4 @@
-"""Marks requests with the token of their client; the broker admits them within its limits.
+"""Marks requests with the token of their client; the broker applies its limits to them.
 
 The broker of each epoch gets a token's name and limits before the first request with it.
 """
@@ -51,7 +51,7 @@ def _call(number: int, key: tuple[str, float, int]) -> wire.Call:
 
 
 def _lowered(priority: int, highest: int, config: Any) -> int:
-    """Return a priority that is not before the highest one; without levels it stays."""
+    """Return a priority no higher than the highest one; unchanged if a model has no levels."""
     batching = config.get("dynamic_batching") or {}
     levels = int(batching.get("priority_levels", 0))
     level = priority or int(batching.get("default_priority_level", 0))

@@ -40,7 +40,7 @@ def check_model(gateway: Gateway, model: str) -> None:
 
 
 def check_names(names: Container[str]) -> None:
-    """Raise Unsupported for what only operators decide."""
+    """Raise Unsupported for settings that only operators may change."""
     if "trace_file" in names:
         raise Unsupported("trace file location can not be updated through network protocol")
 

@@ -1,7 +1,7 @@
 """The gRPC process: `python -m zmqtriton_frontends.grpc_api --lifeline FD [--socket FD …]`.
 
 Started by the supervisor, which sends it over the lifeline who it is, and the orders to listen and
-to stop. Ends with status 0 after the order to stop; the end of the lifeline ends it at once.
+to stop. Ends with status 0 after the order to stop; if the lifeline ends, the process ends at once.
 """
 
 from __future__ import annotations

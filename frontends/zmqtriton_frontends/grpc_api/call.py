@@ -1,8 +1,8 @@
 """An RPC as its handler sees it, whichever transport it came over.
 
-That a client has gone or its deadline has passed is no flag here: the handler's task is cancelled.
-The handler of a unary RPC begins to answer it, and gives its answer to an object of the transport.
-An inference needs no task for that. Control RPCs, which are rare, are coroutines.
+The handler's task is cancelled if the client leaves or its deadline passes, so there is no flag of
+this. The handler of a unary RPC begins the work, and gives the response to an object of the
+transport; an inference needs no task of its own. Control RPCs, which are rare, are coroutines.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ Metadata = Sequence[tuple[str, str | bytes]]
 
 
 class NoRoomError(ZmqTritonError):
-    """Raised where there is no memory for an answer until its client reads it."""
+    """Raised if there is no memory for a response until its client reads it."""
 
     #: RESOURCE_EXHAUSTED
     grpc_status = 8
@@ -51,7 +51,7 @@ class NoRoomError(ZmqTritonError):
 
 
 class NoRequestRoomError(ZmqTritonError):
-    """Raised where there is no memory for the parts of a request."""
+    """Raised if there is no memory for the parts of a request."""
 
     #: RESOURCE_EXHAUSTED
     grpc_status = 8
@@ -61,7 +61,7 @@ class NoRequestRoomError(ZmqTritonError):
 
 
 def client_error(method: str, error: Exception) -> ZmqTritonError:
-    """Return the error that a client gets for an exception; the log has what that leaves out."""
+    """Return the error that a client gets for an exception; the log has the details."""
     if isinstance(error, ZmqTritonError):
         return error
     shortage = shortage_of(error)
@@ -71,9 +71,9 @@ def client_error(method: str, error: Exception) -> ZmqTritonError:
 
 
 def kept_bytes(body: RequestBody, size: int) -> int:
-    """Return the bytes of a message of that size that are kept until it is answered.
+    """Return the number of a message's bytes that are kept until the response.
 
-    Those are all but the tensors that lie in shared memory.
+    All bytes but the tensors in shared memory.
     """
     for tensor in body.inputs:
         if len(tensor.data) > INLINE_BYTES:
@@ -107,7 +107,7 @@ def _header_of(metadata: Callable[[], Metadata], name: bytes) -> str | None:
 
 
 class RpcCall(Protocol):
-    """Made for each RPC by the transport; nothing is read before a handler asks."""
+    """An RPC, made by the transport; values are computed when a handler reads them."""
 
     #: Rights of the client's token, once that was checked; None where no tokens are needed.
     grant: Grant | None
@@ -125,25 +125,25 @@ class RpcCall(Protocol):
         """Return the facts that calls with its headers share."""
 
     def add_trailers(self, pairs: Sequence[tuple[str, str | bytes]]) -> None:
-        """Add to the trailing metadata of the answer; for calls with one response."""
+        """Add to the trailing metadata of the response; for calls with one response."""
 
     @property
     def answers(self) -> Share:
-        """Return the room of bytes encoded for the client and not given to the transport."""
+        """Return the room for bytes that are encoded for the client, and not yet sent."""
 
     @property
     def requests(self) -> Share:
-        """Return the room of a request's parts before it is passed on."""
+        """Return the room for a request's parts before the request is passed on."""
 
     async def turn(self, begun: float) -> None:
-        """Wait for the client's turn, after work for it that began at `begun`."""
+        """Wait for the client's next turn; its last work began at `begun`."""
 
     def work(self, step: Callable[[], bool]) -> None:
-        """Have steps done in the client's turns, until one returns False."""
+        """Execute steps in the client's turns, until one returns False."""
 
     @property
     def ends(self) -> tuple[Endpoint, Endpoint]:
-        """Return the two ends of its connection: the client's, or its proxy's, and ours."""
+        """Return the two ends of the connection: the client's, or its proxy's, and the server's."""
 
     @property
     def authorization(self) -> Sequence[str]:
@@ -156,7 +156,7 @@ def source_of(call: RpcCall, method: str) -> Source:
 
 
 def hold_answer(call: RpcCall, size: int) -> None:
-    """Have room for a unary answer that waits before the transport has it. Raises NoRoomError."""
+    """Reserve room for a unary response until the transport has it. Raises NoRoomError."""
     if size > FREE_BYTES:
         missing = size - call.answers.held
         if missing > 0 and not call.answers.take(missing):
@@ -164,20 +164,20 @@ def hold_answer(call: RpcCall, size: int) -> None:
 
 
 class Answer(Protocol):
-    """Gets the response or the error, in one call that must not raise."""
+    """Receives the response or the error, in one call that must not raise."""
 
     def set_result(self, response: Response, /) -> None:
-        """Take the message in pieces."""
+        """Send the message, which is in pieces."""
 
     def set_exception(self, error: Exception, /) -> None:
-        """Take the error in place of a response."""
+        """Send the error instead of a response."""
 
 
 class PendingRpc(Protocol):
-    """An RPC that is being answered."""
+    """An RPC that has begun, and has no response yet."""
 
     def cancel(self) -> None:
-        """Cancel the RPC: its answer will not be read."""
+        """Cancel the RPC, whose client has left."""
 
 
 #: Begins to answer, perhaps before it returns. Raises the errors of the request.

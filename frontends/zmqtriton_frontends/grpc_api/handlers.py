@@ -1,7 +1,7 @@
 """The table of RPCs, each with its restriction category and its handler.
 
-Transports serve this table; it and what it imports know none of them. An RPC that is not in the
-table is not offered, and the transport answers UNIMPLEMENTED.
+Transports serve this table; the table knows no transport. The transport answers an RPC that is not
+in the table with UNIMPLEMENTED.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ from zmqtriton_frontends.inference.restrictions import RequiredHeader, by_catego
 
 
 class RpcResponses(Protocol):
-    """The messages that a client is sent, one after the other."""
+    """The messages that are sent to a client, one after the other."""
 
     def __aiter__(self) -> AsyncIterator[bytes | Pieces]: ...
 
@@ -128,7 +128,7 @@ def _with_token(rpc: Rpc, tokens: BearerTokens | None) -> Rpc:
 
 
 def _checked(rpc: Rpc, check: Callable[[RpcCall], RpcCall]) -> Rpc:
-    """Return the RPC with a check before each call; its handler gets the result of the check."""
+    """Return the RPC with a check before each call; its handler gets the check's result."""
 
     def checked(call: RpcCall) -> RpcCall:
         try:

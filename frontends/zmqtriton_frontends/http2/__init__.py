@@ -1,4 +1,4 @@
-"""The server's side of HTTP/2, as much of it as gRPC needs: bytes in, bytes out, no sockets.
+"""The server's side of HTTP/2, as far as gRPC needs it: bytes in, bytes out, no sockets.
 
-Knows nothing of gRPC and of this server. Start in `connection.py`.
+Knows nothing of gRPC or of this server. Start in `connection.py`.
 """

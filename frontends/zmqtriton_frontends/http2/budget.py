@@ -1,4 +1,4 @@
-"""Budgets for frames that cost only the server: a number, and some more per second.
+"""Budgets for frames that cost only the server: an amount, and a refill per second.
 
 Does no I/O; the caller gives the time.
 """
@@ -12,7 +12,7 @@ Clock = Callable[[], float]
 
 
 class Budget:
-    """Holds `most`, and gets `per_second` back."""
+    """A budget of at most `most`, which gains `per_second` each second."""
 
     __slots__ = ("_clock", "_left", "_limit", "_per_second", "_seen")
 
@@ -24,7 +24,7 @@ class Budget:
         self._seen = clock()
 
     def spend(self, amount: int = 1) -> bool:
-        """Spend the amount; False if less was left."""
+        """Spend the amount; False if less is left."""
         if self._left < amount:
             now = self._clock()
             self._left += (now - self._seen) * self._per_second
@@ -54,7 +54,8 @@ _WITHOUT_CALLS_S = 7200.0
 class Pings:
     """Counts the pings of one client.
 
-    gRPC's clients also ping when data have come, to measure the bandwidth; those are not strikes.
+    gRPC clients also ping after data have come, to measure the bandwidth; such pings are no
+    strikes.
     """
 
     __slots__ = ("_clock", "_last", "_rules", "_sent_count", "_strikes")
@@ -68,7 +69,7 @@ class Pings:
         self._strikes = 0
 
     def is_one_too_many(self, has_calls: bool, sent_count: int) -> bool:
-        """Count a ping; True if it is one too many.
+        """Count a ping; True if the client has exceeded the allowed pings.
 
         `sent_count` is how often the client was sent headers or data.
         """

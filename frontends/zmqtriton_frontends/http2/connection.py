@@ -54,7 +54,7 @@ _OF_CONNECTION = frozenset(
 
 
 def is_request(fields: Headers) -> bool:
-    """True if these may begin a request."""
+    """True if these fields may begin a request."""
     pseudo: dict[bytes, bytes] = {}
     for position, (name, value) in enumerate(fields):
         if name[:1] != b":":
@@ -66,7 +66,7 @@ def is_request(fields: Headers) -> bool:
 
 
 def is_trailers(fields: Headers) -> bool:
-    """True if these are regular fields only, and none of them is of HTTP/1.1."""
+    """True if these are regular fields only, without the ones that only HTTP/1.1 has."""
     return all(
         _NAME.fullmatch(name)
         and _VALUE.fullmatch(value)
@@ -77,7 +77,7 @@ def is_trailers(fields: Headers) -> bool:
 
 
 def content_length(fields: Headers) -> int | None:
-    """Return the announced length, -1 without one; None if it makes no sense."""
+    """Return the announced length, -1 without one; None for an invalid one."""
     lengths = [value for name, value in fields if name == b"content-length"]
     if not lengths:
         return -1
@@ -87,7 +87,7 @@ def content_length(fields: Headers) -> int | None:
 
 
 class _Block(NamedTuple):
-    """A header block, read."""
+    """The result of reading one header block."""
 
     #: Makes a stream that begins with this block; None if no stream can.
     begin: Begin | None
@@ -124,9 +124,9 @@ class Http2Connection(ControlFrames):
     ) -> None:
         """Set up the state machine.
 
-        `read` returns what makes a stream that begins with these headers, or None if it is to be
-        reset; the same headers may be read once for many streams. `admits` returns whether open
-        streams may take so many bytes; it is asked beyond room_bytes. `keeps` is that of
+        `read` returns a maker of streams that begin with these headers, or None to reset such a
+        stream; equal headers may be read once for many streams. `admits` returns whether open
+        streams may take this number of bytes; it is called above room_bytes. `keeps` is passed to
         HeaderBlocks.
         """
         super().__init__(wake, rules.pings, clock)
@@ -158,9 +158,9 @@ class Http2Connection(ControlFrames):
         )
 
     def receive(self, data: memoryview, until: float = math.inf) -> int:
-        """Take bytes of the client; return how many are left when the time is over.
+        """Process bytes of the client; return the number of unread bytes when the time is over.
 
-        Pass the left bytes again, before any others.
+        Pass the unread bytes again, before any others.
         """
         if self.is_over:
             return 0
@@ -222,7 +222,7 @@ class Http2Connection(ControlFrames):
             self._end_of(stream)
 
     def _is_announced(self, stream: Http2Stream, size: int) -> bool:
-        """True if `size` bytes fit into the announced length; else the stream is refused."""
+        """True if `size` bytes fit into the announced length; otherwise refuses the stream."""
         stream.announced -= size
         if stream.announced < 0:
             self.refuse(stream, frames.PROTOCOL_ERROR)
@@ -267,7 +267,7 @@ class Http2Connection(ControlFrames):
             self._end_of(stream)
 
     def give_credit(self, stream: Http2Stream) -> None:
-        """Let the client send more on it, if that is wanted and worth a frame."""
+        """Let the client send more on a stream, if it wants data and this is worth a frame."""
         if 0 < stream.expected <= stream.credit:
             return
         if stream.is_holding or stream.was_ended or not stream.is_open:
@@ -334,24 +334,24 @@ class Http2Connection(ControlFrames):
 
     @property
     def is_done(self) -> bool:
-        """True if the connection must be closed once the content of `out` is sent."""
+        """True if the connection must be closed once the frames in `out` are sent."""
         return self.is_closing and not self.streams
 
     def leave(self) -> None:
-        """Send a GOAWAY; calls that the client begins before it has read it are answered."""
+        """Send a GOAWAY; calls that the client begins before it reads the GOAWAY are answered."""
         if not self.is_over and not self._is_leaving:
             self._is_leaving = True
             self.write(frames.goaway(frames.LAST_STREAM, frames.NO_ERROR) + frames.ping(FAREWELL))
 
     def refuse_unseen(self, stream: Http2Stream) -> None:
-        """Refuse a stream that crossed with leave(); its client may ask another server."""
+        """Refuse a stream that crossed with leave(); its client may try another server."""
         if not self.is_closing and stream.id == self._last_stream:
             self.is_closing = True  # by this, and by nothing else, gRPC's library knows it
             self.write(frames.goaway(max(0, stream.id - 2), frames.NO_ERROR))
         self.reset(stream, frames.REFUSED_STREAM)
 
     def end(self, code: int, text: bytes = b"") -> None:
-        """End at once; requests in flight are lost."""
+        """End the connection at once; requests in flight are lost."""
         if not self.is_over:
             self.write(frames.goaway(self._last_stream, code, text))
         self.lose()

@@ -1,7 +1,7 @@
-"""The frames that carry no request: settings, windows, pings, resets; and what they may cost.
+"""The frames without request data: settings, windows, pings, resets; and their limits.
 
-The base of connection.py's Connection. A frame may make the server do more than its bytes cost its
-client, so there is a budget for each kind of work.
+The base of connection.py's Connection. A frame may cost the server more work than its client, so
+there is a budget for each kind of work.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _WINDOW_OVERFLOW = "flow-control window overflow"
 
 
 class ControlFrames(Sending):
-    """The sending half of a connection, and what these frames change of it."""
+    """The sending half of a connection, and the control frames that change its state."""
 
     def __init__(self, wake: Callable[[], None], pings: PingRules, clock: Clock) -> None:
         super().__init__(wake)
@@ -54,17 +54,17 @@ class ControlFrames(Sending):
         self._handlers: list[Handler] = [by_kind.get(n, self._on_unknown) for n in range(256)]
 
     def _take_idle_frame(self) -> None:
-        """Count a frame that asks for nothing."""
+        """Count a frame without effect."""
         if not self._idle_frames.spend():
             raise ConnectionFault(frames.ENHANCE_YOUR_CALM, "too many frames that carry no request")
 
     def _spend_reset(self) -> None:
-        """Count a call that is reset, by the client or because of it."""
+        """Count a reset call, whether the client reset it or caused the reset."""
         if not self._resets.spend():
             raise ConnectionFault(frames.ENHANCE_YOUR_CALM, "too many calls that were reset")
 
     def _refuse_new(self, number: int, code: int) -> None:
-        """Reset a stream that does not begin."""
+        """Reset a stream that was not begun here."""
         self._spend_reset()
         self.leave_early(number)
         self.write(frames.reset(number, code))
@@ -74,7 +74,7 @@ class ControlFrames(Sending):
             raise ConnectionFault(frames.PROTOCOL_ERROR, "frame on an idle stream")
 
     def _check_left_early(self, number: int) -> None:
-        """Raise ConnectionFault unless a closed stream was ended here, before its client's end."""
+        """Raise ConnectionFault unless a closed stream ended here before its client ended it."""
         if number not in self.left_early:
             raise ConnectionFault(frames.STREAM_CLOSED, "frame on a closed stream")
 
@@ -85,7 +85,7 @@ class ControlFrames(Sending):
         stream.on_reset()
 
     def refuse_streams(self) -> None:
-        """Refuse new streams: after leave(), when the client has read that or had the time to."""
+        """Refuse new streams: after leave(), once the client knows or had the time to."""
         if self._is_leaving and not self.is_closing:
             self.is_closing = True
             self.write(frames.goaway(self._last_stream, frames.NO_ERROR))

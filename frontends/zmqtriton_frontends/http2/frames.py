@@ -1,6 +1,6 @@
-"""The frames of HTTP/2 (RFC 9113): numbers, and the encoding of those that a server sends.
+"""The frames of HTTP/2 (RFC 9113): their numbers, and the encoding of those the server sends.
 
-Incoming frames are taken apart where they are checked.
+Incoming frames are decoded where they are checked.
 """
 
 from __future__ import annotations

@@ -1,13 +1,13 @@
-"""Header blocks (RFC 7541): decodes those of clients, and encodes ours.
+"""Header blocks (RFC 7541): decodes clients' blocks, and encodes the server's.
 
-A client sends nearly the same with each request, in a block that refers to its table: the meaning
-of such a block is kept as long as the table stays as it is. The table has the fields that all
-tables have, and then those that this client has added. Our own blocks never touch it, so they can
-be encoded once and sent on every connection. Strings of clients come in the code of appendix B,
-which is decoded four bits a step; ours are not coded.
+A client sends nearly the same headers with each request, in a block that refers to its table. The
+decoded form of such a block is kept as long as the table does not change. The table has the fields
+that all tables have, and then the fields that this client has added. The server's blocks use no
+table, so they can be encoded once and sent on every connection. Strings of clients use the Huffman
+code of appendix B, which is decoded in steps of four bits; the server's strings are not coded.
 
-A block is decoded before anybody knows who sends it, so what one may cost is bounded: its fields,
-their size, and changes of the table.
+A block is decoded before its sender is known, so its cost is bounded: number and size of fields,
+and changes of the table.
 """
 
 from __future__ import annotations
@@ -147,11 +147,11 @@ class BadBlockError(Exception):
 
 
 class HeadersTooLargeError(BadBlockError):
-    """Raised for more than MAX_LIST_BYTES or MAX_FIELDS."""
+    """Raised for a block with more than MAX_LIST_BYTES or MAX_FIELDS."""
 
 
 def decode(data: bytes) -> bytes:
-    """Decode a string. Raises BadBlockError."""
+    """Decode a Huffman-coded string. Raises BadBlockError."""
     text, state, steps = bytearray(), 0, _STEPS
     for byte in data:
         state, symbol = steps[state | byte >> 4]
@@ -166,7 +166,7 @@ def decode(data: bytes) -> bytes:
 
 
 def _tree() -> list[list[int]]:
-    """Return the node or, below zero, the symbol that each bit leads to from each node."""
+    """Return, for each node and bit, the next node or, below zero, the symbol it leads to."""
     nodes = [[0, 0]]
     code, length = -1, min(_BY_LENGTH)
     for bits, symbols in _BY_LENGTH.items():
@@ -200,7 +200,7 @@ def _steps(nodes: list[list[int]]) -> list[tuple[int, bytes]]:
 
 
 def _final(nodes: list[list[int]]) -> frozenset[int]:
-    """Return the states that a string may end in: none of its codes is open, only padding."""
+    """Return the states that a string may end in: no code is begun, except for padding."""
     path = [0]
     while len(path) < _PADDING_BITS:
         path.append(nodes[path[-1]][1])
@@ -213,7 +213,7 @@ _FINAL = _final(_NODES)
 
 
 class HeaderTable:
-    """Changes with each field that a client adds; the oldest ones go."""
+    """The table of fields; it changes with each field that a client adds, and drops the oldest."""
 
     __slots__ = ("_bytes", "_own", "_size", "changes")
 
@@ -235,14 +235,14 @@ class HeaderTable:
         raise BadBlockError(f"no header has the number {number}")
 
     def add(self, field: Field) -> None:
-        """Add a field; a field larger than the table empties it."""
+        """Add a field; a field that is larger than the table empties it."""
         self.changes += 1
         self._own.append(field)
         self._bytes += FIELD_BYTES + _field_size(field)
         self._shrink()
 
     def resize(self, size: int) -> None:
-        """Take a new size, of at most TABLE_BYTES."""
+        """Set the table's size, at most TABLE_BYTES."""
         if size != self._size:
             self.changes += 1
             self._size = size
@@ -265,9 +265,9 @@ class HeaderBlocks(Generic[Read]):
     ) -> None:
         """Set up.
 
-        `read` turns headers into what decode() returns, which is kept with the block. `keeps`
-        returns whether there is room for so many more bytes; when bytes are freed, it is called
-        with their negative number.
+        `read` turns headers into the result of decode(), which is kept with the block. `keeps`
+        returns whether there is room for this number of bytes; for freed bytes the number is
+        negative.
         """
         self._read = read
         self._keeps = keeps
@@ -276,7 +276,7 @@ class HeaderBlocks(Generic[Read]):
         self._kept_bytes = 0
 
     def decode(self, block: bytes) -> Read:
-        """Decode a block. Raises BadBlockError; then the connection cannot go on."""
+        """Decode a block. Raises BadBlockError, after which the connection must end."""
         kept = self._kept.get(block)
         if kept is not None:
             return kept
@@ -346,7 +346,7 @@ def _decode(block: bytes, table: HeaderTable) -> list[Field]:
 
 
 def _number(block: bytes, at: int, first: int, mask: int) -> tuple[int, int]:
-    """Return the number that begins in the last bits of the byte before, and where it ends."""
+    """Return the number that begins in the last bits of the byte before, and its end."""
     number = first & mask
     if number < mask:
         return number, at
@@ -360,7 +360,7 @@ def _number(block: bytes, at: int, first: int, mask: int) -> tuple[int, int]:
 
 
 def _read_string(block: bytes, at: int) -> tuple[bytes, int]:
-    """Return the string that begins there, and where it ends."""
+    """Return the string that begins at a position, and its end."""
     first = block[at]
     size, at = _number(block, at + 1, first, 0x7F)
     end = at + size

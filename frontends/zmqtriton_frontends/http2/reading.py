@@ -1,7 +1,7 @@
-"""Splits bytes into frames, assembles blocks of headers, and passes data on as they come.
+"""Splits bytes into frames, assembles header blocks, and passes data on as it arrives.
 
-The receiving half of a connection: connection.py gets each frame from it. Checks only what can be
-checked without knowing the connection's streams. Keeps no more than one frame and one block.
+The receiving half of a connection: connection.py gets each frame from here. Checks only rules that
+need no knowledge of the connection's streams. Keeps at most one frame and one block.
 """
 
 from __future__ import annotations
@@ -41,24 +41,24 @@ class Taker(Protocol):
     """Gets the frames as they arrive; raises ConnectionFault."""
 
     def take_whole(self, number: int, flags: int, data: memoryview) -> None:
-        """Take a complete DATA frame without padding; for others the following three are called."""
+        """Take a complete DATA frame without padding; other frames use the three methods below."""
 
     def begin_data(self, number: int, flags: int, size: int, data_size: int) -> None:
-        """Take the beginning of a DATA frame, with its size and that of its data."""
+        """Take the beginning of a DATA frame, with the size of the frame and of its data."""
 
     def take_data(self, data: memoryview) -> None:
-        """Take some of its data, to be used before this returns."""
+        """Take some of the frame's data, which must be used before this returns."""
 
     def end_data(self) -> None:
         """Take the end of the frame."""
 
     def take_block(self, number: int, flags: int, block: bytes) -> None:
-        """Take all of a request's headers."""
+        """Take the complete headers of a request."""
 
 
 class FrameReader:
     def __init__(self, taker: Taker, handlers: Sequence[Handler], clock: Clock) -> None:
-        """Set up; `handlers` take all other frames, each those of the kind that is its index."""
+        """Set up; `handlers` take all other frames, each the frames whose kind is its index."""
         self._clock = clock
         self._taker = taker
         self._handlers = handlers
@@ -80,13 +80,13 @@ class FrameReader:
         self._block = bytearray()
 
     def skip_data(self, size: int) -> None:
-        """Count bytes of data that were received directly into the memory that they are for."""
+        """Count bytes of data that were received directly into their place in memory."""
         self.data_left -= size
         self._read_data(_NOTHING, 0)
         self.is_amid_frame = self._is_in_data
 
     def read(self, data: memoryview, until: float) -> int:
-        """Read bytes, at least one frame; return how many are left when the time is over.
+        """Read bytes, at least one frame; return the number of unread bytes when the time is over.
 
         Raises ConnectionFault; then nothing more may be read.
         """
@@ -151,7 +151,7 @@ class FrameReader:
 
     @property
     def held_bytes(self) -> int:
-        """The part of a frame, or of a block, that has arrived while the rest is missing."""
+        """The size of the arrived part of an incomplete frame or block."""
         return len(self._early) + len(self._block)
 
     def _keep(self, data: memoryview, needed: int) -> None:
@@ -165,7 +165,7 @@ class FrameReader:
     ) -> int:
         """Begin a data frame at the position.
 
-        Return as _read_data(); if too little is there, that is kept.
+        Returns what _read_data() does; a part that is too short is kept.
         """
         if size > FRAME_BYTES:
             raise ConnectionFault(frames.FRAME_SIZE_ERROR, _TOO_LARGE)
@@ -185,7 +185,7 @@ class FrameReader:
         return self._read_data(data, start)
 
     def _read_data(self, data: memoryview, position: int) -> int:
-        """Return the end of the frame's arrived part."""
+        """Pass on the frame's arrived data; return the position of its end."""
         if self.data_left:
             part = data[position : position + self.data_left]
             size = len(part)
@@ -228,7 +228,7 @@ class FrameReader:
 
 
 def _fragment(flags: int, payload: bytes) -> bytes:
-    """Return the part of the block in a HEADERS frame, without its padding and priority."""
+    """Return the header block's part in a HEADERS frame, without padding and priority."""
     start, end = 0, len(payload)
     if flags & frames.PADDED:
         start, end = 1, end - (payload[0] if payload else 1)

@@ -1,11 +1,11 @@
 """Streams of HTTP/2: the state of one, and the sending half of the connection that they share.
 
-connection.py moves a stream. Classes that answer requests derive from it, for what is to be done
-with what a client sends.
+connection.py changes a stream's state. Classes that answer requests derive from Http2Stream, and
+handle the data of clients.
 
 Sending decides which stream may send now, and encodes frames; control.py and connection.py derive
-from it. Data wait in their stream while the client has no room for them, or has not read what went
-before; streams that have some take turns.
+from it. Data wait in their stream while the client's window has no room, or earlier data are
+unread; streams with waiting data take turns.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ _HEADERS_END = frames.END_HEADERS | frames.END_STREAM
 
 
 class Http2Stream:
-    """Lives from its first header until both sides have ended it, or one has reset it."""
+    """A stream: it lives from its first header until both sides have ended it, or one reset it."""
 
     #: Bytes that the client may send, and the value that this window is raised to.
     credit = window_target = WINDOW_BYTES
@@ -81,7 +81,7 @@ class Http2Stream:
 
     @property
     def is_silent(self) -> bool:
-        """True if nothing has come of what its headers announce."""
+        """True if the client has sent no data although its headers announce some."""
         return False
 
     @property
@@ -90,31 +90,31 @@ class Http2Stream:
         return False
 
     def expire(self) -> None:
-        """End the stream if it cannot go on after a long silence of its client."""
+        """End the stream if it cannot continue after a long silence of its client."""
 
     # Events of the client; none of these may raise.
 
     def on_begin(self) -> None:
-        """The first event; from now on it may be answered."""
+        """The first event; from now on the stream may be answered."""
 
     def on_data(self, data: memoryview) -> None:
-        """Data, to be copied or used before this returns."""
+        """Data of the client, to be copied or used before this returns."""
 
     def room(self) -> memoryview:
         """Return memory for the next data; an empty view if on_data() takes them."""
         return _NOWHERE
 
     def on_filled(self, size: int) -> None:
-        """Data was written into room()."""
+        """The client's data was written into room()."""
 
     def on_end(self) -> None:
         """The end of the client's data, after which nothing comes."""
 
     def on_reset(self) -> None:
-        """The client has gone, or wants no answer; nothing more can be sent."""
+        """The client has gone, or wants no response; nothing more can be sent."""
 
     def on_sent(self) -> None:
-        """All data that were to be sent are on their way."""
+        """All data of the stream have been sent to the connection."""
 
 
 class Sending:
@@ -146,7 +146,7 @@ class Sending:
         self.turns: deque[Http2Stream] = deque()
 
     def take_output(self) -> list[bytes | memoryview]:
-        """Return the frames to send, in order; then call go_on() if there are turns."""
+        """Return the frames to send, in order; afterwards, if `turns` has streams, call go_on()."""
         out, self.out, self.out_bytes = self.out, [], 0
         return out
 
@@ -193,7 +193,7 @@ class Sending:
         self.forget(stream, resets=True)
 
     def begin(self, stream: Http2Stream, block: bytes) -> None:
-        """Send the headers of a response whose data follow."""
+        """Send the headers of a response; its data follow."""
         self.sent_count += 1
         self.write(frames.header(len(block), frames.HEADERS, frames.END_HEADERS, stream.id) + block)
 
@@ -251,7 +251,7 @@ class Sending:
             self.forget(stream)
 
     def leave_early(self, number: int) -> None:
-        """Remember a stream that has ended here though the client may send more on it."""
+        """Remember a stream that has ended here, although its client may still send data on it."""
         self.left_early[number] = None
         if len(self.left_early) > _MAX_LEFT_EARLY:
             del self.left_early[next(iter(self.left_early))]
@@ -275,14 +275,14 @@ class Sending:
     # ------------------------------------------------------------------- turns
 
     def has_room(self, stream: Http2Stream) -> None:
-        """Give a stream its turn if it has data and the client takes some, and send."""
+        """Give a stream its turn if it has data and the client's window has room, and send."""
         if stream.outgoing and stream.window > 0 and not stream.has_turn:
             stream.has_turn = True
             self.turns.append(stream)
         self.go_on()
 
     def go_on(self) -> None:
-        """Send all that the windows allow."""
+        """Send all data that the windows allow."""
         turns = self.turns
         while turns and self.window > 0 and not self.is_paused and self.out_bytes < _MAX_READY:
             stream = turns.popleft()
@@ -314,7 +314,7 @@ class Sending:
             self.window -= size
 
     def _move(self, waiting: deque[memoryview], size: int) -> None:
-        """Move `size` waiting bytes, however they were cut, into the data of one frame."""
+        """Move `size` waiting bytes, in any pieces, into the data of one frame."""
         self.out_bytes += size
         while size:
             data = waiting.popleft()

@@ -1,7 +1,7 @@
 """The extensions that change a server: model repository, logging, trace, and shared memory.
 
-The supervisor acts and keeps the settings; this translates. Memory of a GPU comes as a handle,
-which is judged by its form and opened by processes of models.
+The supervisor makes the changes and keeps the settings; this module translates. GPU memory is named
+by a handle; only its form is checked here, and model processes open it.
 """
 
 from __future__ import annotations
@@ -101,7 +101,7 @@ class RepositoryResponders:
 
 
 def _object_in(body: bytes) -> dict[str, Any]:
-    """Return the object in a body; an empty one in place of another value."""
+    """Return the object in a body; an empty one if the body has another value."""
     document = json_documents.parse(body)
     return document if type(document) is dict else {}
 
@@ -118,7 +118,7 @@ def decode(files: Mapping[str, str]) -> dict[str, bytearray]:
 
 
 def _decode_one(text: str) -> bytearray:
-    """Decode in steps: each keeps all other threads waiting. Raises ValueError."""
+    """Decode in steps, since each step keeps all other threads waiting. Raises ValueError."""
     decoded, rest = bytearray(), ""
     for at in range(0, len(text), _STEP):
         part = rest + "".join(text[at : at + _STEP].split())
@@ -140,7 +140,7 @@ def _parameters(document: dict[str, Any]) -> dict[str, Any]:
 
 
 class SettingsResponders:
-    """Responders; what a client does not name, or names as null in the log, stays as it is."""
+    """Responders for settings; a setting that a client does not name, or a null, stays as it is."""
 
     def __init__(self, gateway: Gateway) -> None:
         self._gateway = gateway

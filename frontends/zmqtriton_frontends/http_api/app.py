@@ -1,7 +1,8 @@
-"""The table of routes, and the Falcon application made of it.
+"""The table of routes, and the Falcon application that it becomes.
 
 Every route has a category, which an operator may restrict; the pages have none. All errors leave
-here as `{"error": text}`. No middleware and no media handlers: they would cost each inference.
+here as `{"error": text}`. There are no middleware and no media handlers: they would slow down each
+inference.
 """
 
 from __future__ import annotations
@@ -98,7 +99,7 @@ def routes(gateway: Gateway) -> list[Route]:
 
 
 class _Name(falcon.routing.BaseConverter):
-    """A name as one segment of a path; anything else makes an unknown path."""
+    """A name as one segment of a path; a name that is too long makes an unknown path."""
 
     def convert(self, value: str) -> str | None:
         return value if 0 < len(value.encode()) <= MAX_MODEL_NAME_BYTES else None
@@ -143,7 +144,7 @@ def build(
 
 
 def inference_heads(gateway: Gateway, table: list[Route], access: AccessRules) -> InferenceHeads:
-    """Return the reader of inferences' heads, behind the checks of their route."""
+    """Return the reader of inferences' heads, with the checks of their route."""
     row = next(route for route in table if route.path.endswith("/infer"))
     headers = [
         name for extension in HttpExtension.all_of(gateway) for name in extension.headers(gateway)
@@ -152,7 +153,7 @@ def inference_heads(gateway: Gateway, table: list[Route], access: AccessRules) -
 
 
 class _Errors:
-    """The answers to what responders raise, in the form that the client of a path reads."""
+    """The responses to errors that responders raise, in the error form of the path."""
 
     def __init__(self, extensions: Iterable[HttpExtension], table: Sequence[Route]) -> None:
         #: Forms of errors by the beginning of their paths, of the extensions that have routes on
@@ -178,7 +179,7 @@ class _Errors:
     ) -> None:
         """Answer requests that Falcon itself or access.py refuses.
 
-        An unknown path, a wrong method, a missing key.
+        For example for an unknown path, a wrong method, or a missing key.
         """
         if req.uri_template == "/" and isinstance(error, falcon.HTTPMethodNotAllowed):
             error = falcon.HTTPNotFound()  # Triton does not have this path

@@ -1,7 +1,7 @@
 """The additions of an add-on to the HTTP frontend: routes, and a form of errors.
 
-An add-on declares an `HttpExtension`. Its routes are made once in each process, when that has the
-server's settings.
+An add-on declares an `HttpExtension`. Its routes are made once in each process, once the process
+has the server's settings.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Health, metadata, configuration, statistics, load: what clients ask about server and models."""
+"""Health, metadata, configuration, statistics, and load of the server and its models."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ from zmqtriton_frontends.inference.load_on_demand import attempt
 
 
 class Metadata:
-    """Responders for health, metadata, statistics and load, which the gateway has.
+    """Responders for health, metadata, statistics and load.
 
-    Only statistics, the load, and the readiness of models that have an is_ready, go further than
-    this process.
+    Only statistics, the load, and the readiness of models with an is_ready, involve other
+    processes.
     """
 
     def __init__(self, gateway: Gateway) -> None:
@@ -92,7 +92,7 @@ class Metadata:
     async def model_load(
         self, req: HttpRequest, resp: falcon.asgi.Response, model: str, version: str = ""
     ) -> None:
-        """Return the load of one version, or of all that serve together."""
+        """Return the load of one version, or of all serving versions together."""
         self._gateway.catalogue.check_counted(model, version)
         answer = await self._gateway.statistics(model, int(version or -1), kind=wire.LOAD)
         is_ready = await self._readiness.of_model(model, version)
@@ -104,11 +104,11 @@ class Metadata:
 def _answer(req: HttpRequest, state: str) -> bytes | None:
     """Return KServe's document, such as `{"live": true}`, for a client that sends Accept.
 
-    For another client, as from Triton, there is none.
+    Other clients get an empty body, as from Triton.
     """
     return json_documents.write({state: True}) if req.header(b"accept") else None
 
 
 def _public(model_stat: dict[str, Any]) -> dict[str, Any]:
-    """Return the statistics without what the broker adds for the metrics process."""
+    """Return the statistics without the figures that the broker adds for the metrics process."""
     return {key: value for key, value in model_stat.items() if key != "zmqtriton"}

@@ -1,6 +1,6 @@
 """Admission: a protocol-neutral request becomes a checked one, ready for the gateway.
 
-HTTP and gRPC requests both pass here, so that neither can lack a check.
+HTTP and gRPC requests both pass through this module, so that neither can lack a check.
 """
 
 from __future__ import annotations
@@ -46,12 +46,12 @@ FEW_ELEMENTS = 1 << 14
 
 
 async def reported(reports: Sequence[Report]) -> Pairs:
-    """Return the headers of all reports on an answer, once that is ready."""
+    """Return the headers of all reports on a response, once it is ready."""
     return [pair for report in reports for pair in await report()]
 
 
 def texts_of(pairs: Pairs) -> tuple[tuple[str, str], ...]:
-    """Return the headers that HTTP can carry: those with a text as their value."""
+    """Return the headers that HTTP can carry, with a text as their value."""
     return tuple((name, value) for name, value in pairs if isinstance(value, str))
 
 
@@ -62,7 +62,7 @@ def check_parameter_name(name: str) -> None:
 
 
 class SchedulingOptions(NamedTuple):
-    """A client's wishes to the scheduler; the fields are those of wire.Request, and its token."""
+    """A client's wishes for the scheduler: fields of wire.Request, and the client's token."""
 
     flags: int = 0
     priority: int = 0
@@ -80,23 +80,23 @@ NO_OPTIONS, _ANY_VERSION = SchedulingOptions(), SchedulingOptions(ANY_VERSION)
 
 
 class Copy(Protocol):
-    """The copy of a request, whose answer is compared with the request's."""
+    """The copy of a request; the responses to both are compared."""
 
     def send(self) -> None:
-        """Send the copy; the request was sent."""
+        """Send the copy, after the request was sent."""
 
     def skip(self) -> None:
-        """Take no copy; the request is about to be sent."""
+        """Make no copy of a request that is about to be sent."""
 
     def take_stable(self, response: ResponseBody, /) -> None:
-        """Take the answer that the client gets."""
+        """Receive the response that the client gets."""
 
     def drop(self) -> None:
-        """Cancel the copy: the request has no answer to compare with."""
+        """Cancel the copy, since the request has no response to compare with."""
 
 
 class CheckedRequest(NamedTuple):
-    """A request that fits its model; the gateway sends it as it is."""
+    """A request that fits its model; the gateway sends it unchanged."""
 
     model: ModelVersion
     body: RequestBody
@@ -134,8 +134,8 @@ class CheckedRequest(NamedTuple):
         """Return the request with its claim: the stub writes outputs to clients' memory if it can.
 
         Files are not lent if the request may be answered while its stub executes it, since nothing
-        may be written there after the answer, nor if its answer has other uses, too. Memory of a
-        GPU is lent in any case, and then its answer has no other use.
+        may be written to them afterwards; nor if its response has other uses. GPU memory is lent in
+        any case, and then the response has no other use.
         """
         is_early = self.options.deadline_ns or self.copy is not None or self.model.is_hashed
         claim.lends_files = lends_files and not is_early
@@ -148,7 +148,7 @@ class CheckedRequest(NamedTuple):
         return make(CheckedRequest, (*self[:-1], claim))  # as _replace(), by fewer calls
 
     def with_stages(self, stages: Stages) -> CheckedRequest:
-        """Return the request with a wish for its stages, which the broker then reports."""
+        """Return the request with its stages, which the broker then reports."""
         options = self.options._replace(flags=self.options.flags | WANT_STAGES)
         return self._replace(options=options, stages=stages)
 
@@ -159,7 +159,7 @@ class CheckedRequest(NamedTuple):
         return self._replace(observer=observer)
 
     def with_report(self, report: Report) -> CheckedRequest:
-        """Return the request with one more report, which makes headers beside its answer."""
+        """Return the request with one more report, which adds headers to its response."""
         return self._replace(reports=(*self.reports, report))
 
     def with_arrivals(self, arrivals: Arrivals) -> CheckedRequest:
@@ -173,7 +173,7 @@ class CheckedRequest(NamedTuple):
 
     @property
     def continues_sequence(self) -> bool:
-        """True if it continues a sequence that has begun before."""
+        """True if the request continues a sequence that has begun before."""
         correlation, is_start = self.options.correlation, self.options.flags & SEQUENCE_START
         return bool(correlation) and not is_start and self.model.has_sequences
 
@@ -190,7 +190,7 @@ def count_few(tensor: Tensor, model: str) -> None:
 
 
 def count_none(tensor: Tensor, model: str) -> None:
-    """Count no elements: a thread has done that, or they are the server's own."""
+    """Count no elements: a thread has counted them, or they are the server's own."""
 
 
 def count_all(body: RequestBody, model: str) -> None:
@@ -269,7 +269,7 @@ _LATER = tuple(CheckedRequest._field_defaults[name] for name in CheckedRequest._
 def _describe(
     model: ModelVersion, body: RequestBody, admission: Admission, options: SchedulingOptions
 ) -> str:
-    """Return the description of a request that Triton would log, but without addresses."""
+    """Return Triton's description of a request for the log, but without addresses."""
     inputs = [
         f"input: {tensor.name}, type: {BY_NUMBER[tensor.datatype].name}, "
         f"shape: [{','.join(map(str, tensor.shape))}]"

@@ -1,6 +1,6 @@
-"""The models as a frontend knows them: the newest VersionInfo of each version.
+"""The models that a frontend knows: the newest VersionInfo of each version.
 
-Fed by the gateway from the lifeline. Does no I/O. Texts and codes are Triton's.
+The gateway passes on messages from the lifeline. Does no I/O. Texts and codes are Triton's.
 """
 
 from __future__ import annotations
@@ -89,7 +89,7 @@ class Catalogue:
         self._newest: dict[str, ModelVersion] = {}
 
     def apply(self, message: Any) -> None:
-        """Take one of CATALOGUE_MESSAGES."""
+        """Apply a message of the types in CATALOGUE_MESSAGES."""
         self.changes += 1
         if isinstance(message, VersionInfo):
             self.update(message)
@@ -119,7 +119,7 @@ class Catalogue:
             self._choose_newest(name)
 
     def divide(self, split: TrafficSplit) -> None:
-        """Divide the requests to a model from now on, or no longer."""
+        """Divide the requests to a model from now on, or stop dividing them."""
         self.divisions.put(split)
         self._choose_newest(split.model)
 
@@ -154,14 +154,14 @@ class Catalogue:
         self.divide(TrafficSplit(name, 0, 0, 0))
 
     def versions(self) -> dict[str, list[ModelVersion]]:
-        """Return all versions of each model, by name; a model that cannot be read has none."""
+        """Return all versions of each model, by name; an unreadable model has none."""
         return {
             name: [versions[number] for number in sorted(versions)]
             for name, versions in sorted(self._models.items())
         }
 
     def newest(self) -> list[ModelVersion]:
-        """Return the version of each model that requests without a version get, by name."""
+        """Return, for each model, the version that requests without a version get, by name."""
         return [self._newest[name] for name in sorted(self._newest)]
 
     def config_of(self, name: str, version: int) -> dict[str, Any]:
@@ -170,7 +170,7 @@ class Catalogue:
         return model.config if model is not None else {}
 
     def look_up(self, name: str, version: str = "") -> ModelVersion | None:
-        """Return the version that a request would get now; None if there may be none.
+        """Return the version that a request would get now; None if no version may be available.
 
         Other threads may call this.
         """
@@ -217,7 +217,7 @@ class Catalogue:
         return entry
 
     def _is_on_demand(self, name: str) -> bool:
-        """True if nothing of it is loaded, though not on request."""
+        """True if no version is loaded, but a request would load one."""
         versions = self._models.get(name, {}).values()
         return all((v.is_on_demand or self.is_moving) and not v.is_loaded for v in versions)
 
@@ -230,7 +230,7 @@ class Catalogue:
         return versions
 
     def _guess(self, name: str) -> str:
-        """Return a sentence with the name that was meant; "" without one, or without permission."""
+        """Return a sentence with the name that was probably meant; "" if it must not be named."""
         if not self.can_name_models or len(name) > _MAX_SIGNS or len(self._models) > _MAX_NAMES:
             return ""
         meant = closest_match(name, self._models)
@@ -264,7 +264,7 @@ class Catalogue:
             raise Unavailable("Server not ready")
 
     def check_counted(self, name: str, version: str = "") -> None:
-        """Raise, in words of their own, if there are no statistics of it; "" is of all."""
+        """Raise an error if the model is unknown, in the words of statistics; "": all models."""
         self.check_serving()
         if not name:
             return
@@ -285,7 +285,7 @@ class Catalogue:
 
     @property
     def may_be_asked(self) -> bool:
-        """True if clients should ask for anything at all."""
+        """True if clients should send any requests at all."""
         return self.has_broker and not self.is_draining
 
     def generations_with_is_ready(self) -> set[int]:

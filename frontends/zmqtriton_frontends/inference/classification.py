@@ -1,6 +1,6 @@
 """The classification extension: an output becomes its largest values as `value:index:label`.
 
-Applied by both protocols between the gateway's response and its encoding. Texts are Triton's.
+Both protocols apply it between the gateway's response and its encoding. Texts are Triton's.
 """
 
 from __future__ import annotations
@@ -27,9 +27,9 @@ _NUMPY = {
 
 
 def classify(model: ModelVersion, response: ResponseBody, classes: Classes) -> ResponseBody:
-    """Return the response with classes in place of the outputs that they are wanted of.
+    """Return the response with classes for the outputs that were requested as classes.
 
-    Raises InvalidArgument for an output that has no order.
+    Raises InvalidArgument for an output whose values have no order.
     """
     outputs = [
         _classified(model, tensor, classes[tensor.name]) if tensor.name in classes else tensor
@@ -67,7 +67,7 @@ def _classified(model: ModelVersion, tensor: Tensor, count: int) -> Tensor:
 
 
 def _best(np: Any, row: Any, count: int, labels: Sequence[str]) -> list[bytes]:
-    """Return the largest first; of equals the one that comes first; NaN is the least."""
+    """Return the largest values first; of equal ones the first one; NaN is the smallest."""
     if not count:
         return []
     is_float = row.dtype.kind == "f"

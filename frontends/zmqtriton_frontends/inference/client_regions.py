@@ -40,7 +40,7 @@ MAX_READ_BYTES = 2**31 - 1
 
 
 class RegionSlice(NamedTuple):
-    """The place of a tensor in a region, in its place until the data are read."""
+    """The place of a tensor in a region, used as its data until they are read."""
 
     region: str
     offset: int
@@ -70,7 +70,7 @@ class Region:
     is_on_gpu: ClassVar[bool] = False
 
     def position(self, place: RegionSlice) -> int:
-        """Return a position within the file. Raises InvalidArgument for one beyond the region."""
+        """Return a position in the file. Raises InvalidArgument for a place beyond the region."""
         if place.offset >= self.size if place.size else place.offset > self.size:
             raise InvalidArgument(f"Invalid offset for shared memory region: '{self.name}'")
         if place.size > self.size - place.offset:
@@ -94,7 +94,7 @@ class Region:
         return other is self or os.path.sameopenfile(self.descriptor, other.descriptor)
 
     def read(self, position: int, view: memoryview) -> None:
-        """Fill the view. Raises InvalidArgument if there is less than that."""
+        """Fill the view. Raises InvalidArgument if the file has fewer bytes."""
         try:
             while view:
                 count = os.preadv(self.descriptor, [view], position)
@@ -133,12 +133,12 @@ class Region:
 
 
 class RegionOnGpu(Region):
-    """Memory of a GPU, which has no file."""
+    """GPU memory, which has no file."""
 
     is_on_gpu = True
 
     def check_end(self, end: int) -> None:
-        """Leave the check to the process that opens it and learns its true size."""
+        """Leave the check to the process that opens the memory and learns its true size."""
 
     def is_same_file(self, other: Region) -> bool:
         return other is self
@@ -191,14 +191,14 @@ class Regions:
         self._close_unused(region)
 
     def close(self) -> None:
-        """Close all regions, in use or not."""
+        """Close all regions, even used ones."""
         for region in self._by_number.values():
             region.close()
         self._by_number.clear()
         self._by_name.clear()
 
     def _close_unused(self, region: Region) -> None:
-        """Close a region that is leaving, unless a request holds a claim on it."""
+        """Close a region that was removed, unless a request holds a claim on it."""
         if not region.claims and region.number in self._by_number:
             del self._by_number[region.number]
             region.close()
@@ -209,7 +209,7 @@ class Regions:
     def fill(self, body: RequestBody) -> RequestBody:
         """Return the body with the data of inputs in regions, or RegionContents for large ones.
 
-        Raises NotFound for an unknown region, InvalidArgument for what is not within it.
+        Raises NotFound for an unknown region, InvalidArgument for a place beyond its region.
         """
         total = 0
         for tensor in body.inputs:
@@ -238,7 +238,7 @@ class Regions:
         return make(Tensor, (name, datatype, shape, data))
 
     def claim(self, places: Mapping[str, RegionSlice]) -> Claim:
-        """Claim the regions for outputs. Raises as `fill` does. To be used with `with`."""
+        """Claim the regions for outputs; use this with `with`. Raises the errors of `fill`."""
         targets = {}
         for output, place in places.items():
             region = self._by_name.get(place.region)
@@ -254,7 +254,7 @@ def _not_found(name: str) -> NotFound:
 
 
 def flags_of_inputs(body: RequestBody) -> int:
-    """Return the flags of a request with these inputs: whether the frontend cannot read some."""
+    """Return UNREAD_STRINGS if the frontend cannot read some of these inputs, else 0."""
     for tensor in body.inputs:
         if type(tensor.data) is RegionContents and tensor.data.region.is_on_gpu:
             return UNREAD_STRINGS
@@ -262,9 +262,9 @@ def flags_of_inputs(body: RequestBody) -> int:
 
 
 class RegionContents:
-    """Bytes of a region that are still to be read; a tensor's data until then.
+    """Bytes of a region, not yet read; a tensor's data until they are.
 
-    To be used with `with`: meanwhile the region stays.
+    Used with `with`: the region stays open in the block.
     """
 
     __slots__ = ("_position", "_size", "is_stored_over", "region")
@@ -282,9 +282,9 @@ class RegionContents:
     def lend(self, owner: int, before: Loan | None) -> Reference | None:
         """Lend the bytes to be mapped, with a claim on the region.
 
-        None if that is not safe, or if numpy would see elements across words. What begins on the
-        page where the loan before ends shares its block: pages are opened once for a block. Raises
-        InvalidArgument if the client has truncated its memory.
+        None if this is not safe, or if the elements would be misaligned for numpy. A loan that
+        begins on the page where the loan before ends shares its block, because pages are opened
+        once for a block. Raises InvalidArgument if the client has truncated its memory.
         """
         region, position, size = self.region, self._position, self._size
         is_aligned = region.is_on_gpu or position % _ALIGNMENT == 0
@@ -307,7 +307,7 @@ class RegionContents:
         return data
 
     def read_into(self, view: memoryview, start: int = 0) -> None:
-        """Read from there into a view. Raises InvalidArgument if the client has truncated it."""
+        """Read from a start into a view. Raises InvalidArgument for truncated memory."""
         self._check_open()
         self.region.read(self._position + start, view)
 
@@ -355,15 +355,15 @@ class Claim:
         self.give_back()
 
     def give_back(self) -> None:
-        """End the claim; to be called once, where this is not used with `with`."""
+        """End the claim; call this once, unless `with` is used."""
         for region, _ in self._places.values():
             region.give_back()
 
     def lend(self, owner: int, inputs: Iterable[Loan]) -> tuple[list[Loan], list[Place]]:
         """Lend the places of large outputs to a stub, each with another claim on its region.
 
-        Return the loans, and what they lend. Those that overlap an input that is lent are left out:
-        the model may read that while one of its outputs is written.
+        Returns the loans, and their places. Places that overlap a lent input are left out: the
+        model may read the input while an output is written.
         """
         loans: list[Loan] = []
         places: list[Place] = []
@@ -382,9 +382,9 @@ class Claim:
         return loans, places
 
     def keep_inputs(self, inputs: Iterable[Tensor]) -> None:
-        """Have inputs read before the request is sent that responses of a stream are written over.
+        """Read inputs before the request is sent, if responses of a stream are written over them.
 
-        A stub that maps such an input would see the first response in it, and answer that.
+        A stub that maps such an input would otherwise see the first response in it.
         """
         for tensor in inputs:
             data = tensor.data
@@ -426,7 +426,7 @@ class Claim:
 
 
 def _overlaps(region: Region, place: Place, loans: Iterable[Loan]) -> bool:
-    """True if a place shares bytes with one of the loans, whatever the names of their regions."""
+    """True if a place shares bytes with one of the loans, also under other names of regions."""
     start, end = place.offset, place.offset + place.size
     for other, lent in loans:
         if _have_same_bytes(region, start, end, other, lent.offset, lent.offset + lent.size):
@@ -437,6 +437,6 @@ def _overlaps(region: Region, place: Place, loans: Iterable[Loan]) -> bool:
 def _have_same_bytes(
     region: Region, start: int, end: int, other: Region, low: int, high: int
 ) -> bool:
-    """True if two parts of files have bytes in common; a GPU's memory is never one of them."""
+    """True if two parts of files have bytes in common; always False for GPU memory."""
     is_apart = high <= start or end <= low
     return not (is_apart or other.is_on_gpu) and region.is_same_file(other)

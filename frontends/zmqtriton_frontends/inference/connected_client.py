@@ -1,6 +1,6 @@
-"""The client of one connection, of either protocol: what it holds, what it costs, how it goes on.
+"""The client of one connection, of either protocol: its memory, cost, and progress.
 
-The connection owns it. Calls, exchanges and shares refer to it.
+The connection owns the object. Calls, exchanges and shares refer to it.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ class ConnectedClient(ClientAccount):
         *,
         sequences_ended: Callable[[], None] = lambda: None,
     ) -> None:
-        """Set up; `info` is the transport's, the other functions are those of the parts."""
+        """Set up; `info` is the transport's; the connection has the other functions."""
         peer = info("peername")
         super().__init__(ledger, peer[0] if isinstance(peer, tuple) else "", moved, owes, end)
         self.turns = turns
@@ -40,7 +40,7 @@ class ConnectedClient(ClientAccount):
         self.progress = ClientProgress()
 
     def take_turn(self, work: Callable[[], None]) -> None:
-        """Do the work, after others where there is much to do."""
+        """Do the work now, or after other clients' work if there is much."""
         turns, cost = self.turns, self.cost
         begun = turns.clock()
         if turns.is_crowded and not turns.end_of_turn(cost, begun):
@@ -52,13 +52,13 @@ class ConnectedClient(ClientAccount):
             turns.spend(cost, begun)
 
     async def wait_for_turn(self, begun: float) -> None:
-        """Wait for a turn, after work for this client that began at `begun`."""
+        """Wait for the client's next turn; its last work began at `begun`."""
         turns = self.turns
         turns.spend_task(self.cost, max(begun, turns.clock() - ROUND_S))
         await turns.turn_of_task(self.cost)
 
     def work(self, step: Callable[[], bool]) -> None:
-        """Have steps done in this client's turns, until one returns False."""
+        """Execute steps in this client's turns, until one returns False."""
 
         def go_on(until: float) -> bool:
             while step():

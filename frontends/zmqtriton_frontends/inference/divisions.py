@@ -10,7 +10,7 @@ from zmqtriton_frontends.inference.model_version import ModelVersion, Trial
 
 
 class Divisions:
-    """The divisions, by the models' names; true while there is one."""
+    """The divisions, by models' names; true while there is a division."""
 
     def __init__(self) -> None:
         #: Functions that are called when the first division begins, and when the last one ends.
@@ -37,8 +37,8 @@ class Divisions:
     def choose(self, name: str, versions: Mapping[int, ModelVersion]) -> ModelVersion | None:
         """Return the version for requests that name none; None if they are not divided.
 
-        That is the stable one, as a copy that has the trial: requests that name the stable version
-        are not divided.
+        The result is a copy of the stable version, with the trial: requests that name the stable
+        version are not divided.
         """
         split = self._splits.get(name)
         if split is None:

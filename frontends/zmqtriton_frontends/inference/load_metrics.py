@@ -1,7 +1,7 @@
 """The load of a model or of the server, as clients and balancers get it.
 
-Made of the broker's answer alone. Beside an answer it has the forms of ORCA (Open Request Cost
-Aggregation).
+Computed from the broker's answer alone. As headers of a response the load has the forms of ORCA
+(Open Request Cost Aggregation).
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ def of_model(entries: Sequence[Entry]) -> dict[str, Any]:
 
 
 def of_server(answer: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the load of the server, and that of each version in it."""
+    """Return the load of the server, and the load of each version in it."""
     entries: list[Entry] = answer["loads"]
     # what an ensemble asks for is counted at its members
     own = [entry for entry in entries if not entry["is_ensemble"]]
@@ -65,9 +65,9 @@ def of_server(answer: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def utilization(answer: Mapping[str, Any]) -> float:
-    """Return the share of the server that is in use: that of its fullest model, or of its limit.
+    """Return the used share of the server: of its fullest model, or of its limit of requests.
 
-    Requests to that model would wait, however idle the others are.
+    Requests to the fullest model would wait, even if the others are idle.
     """
     shares = [_share(entry) for entry in answer["loads"] if not entry["is_ensemble"]]
     if answer["limit"]:
@@ -76,7 +76,7 @@ def utilization(answer: Mapping[str, Any]) -> float:
 
 
 def _share(entry: Entry) -> float:
-    """Return the share of the batches that could be executed at once; 1 if none can."""
+    """Return the busy share of the batches that can execute at once; 1 if none can."""
     if not entry["slots"]:
         return 1.0 if entry["instances"] else 0.0
     return float(entry["busy_slots"] / entry["slots"])

@@ -1,8 +1,8 @@
 """Loading on demand: requests wait in the frontend while the server loads their model.
 
-The catalogue raises NotLoaded, and the code that serves a client, such as the entrance, catches it
-and tries again. One call to the supervisor is shared by all requests that wait for a model, and
-goes on without those whose clients leave.
+The catalogue raises NotLoaded; the code that serves a client, such as the entrance, catches the
+error and tries again. All requests that wait for a model share one call to the supervisor, which
+continues if some of their clients leave.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ Call = Callable[[str, dict[str, Any]], Awaitable[Any]]
 class NotLoaded(ZmqTritonError):
     """Raised for a model that can be loaded on demand.
 
-    Code without that ability may treat it as the plain error: code and text are the same.
+    Code that cannot load may treat it as the plain error: code and text are the same.
     """
 
     def __init__(self, error: ZmqTritonError, model: str, demand: OnDemandLoader) -> None:
@@ -35,10 +35,10 @@ class NotLoaded(ZmqTritonError):
         self._demand = demand
 
     def load(self, deadline_ns: int = 0) -> Coroutine[Any, Any, None]:
-        """Return a wait until another try is worthwhile, or there is clearly no such model.
+        """Return a coroutine that ends when another try is worthwhile, or the model is unknown.
 
-        The wait does not keep this error, whose frames have all that its callers had, such as
-        views of received bytes.
+        The coroutine does not keep this error, whose frames hold its callers' data, such as views
+        of received bytes.
         """
         return self._demand.load(self._model, deadline_ns)
 
@@ -60,7 +60,7 @@ class OnDemandLoader:
         self._loads: dict[str, asyncio.Future[Any]] = {}
 
     async def load(self, model: str, deadline_ns: int = 0) -> None:
-        """Load a model. Raises why it cannot be loaded, and Unavailable if that takes too long."""
+        """Load a model. Raises the error of a failed load, and Unavailable if it takes too long."""
         loading = self._loads.get(model)
         if loading is None:
             loading = asyncio.ensure_future(self._call(_VERB, {"model": model}))

@@ -22,7 +22,7 @@ class ModelVersion:
     """One version of a model; replaced as a whole by the next VersionInfo."""
 
     def __init__(self, news: VersionInfo, before: ModelVersion | None = None) -> None:
-        """Take the news; a configuration is read when it is needed, an equal one not again."""
+        """Apply the news; a configuration is parsed at its first use, an equal one not again."""
         self.name = news.model
         self.version = news.version
         self.generation = news.generation
@@ -90,17 +90,17 @@ class ModelVersion:
 
     @property
     def is_given_up(self) -> bool:
-        """True if it has served, and its instances died too often."""
+        """True if the version has served, and its instances died too often."""
         return not self.is_loaded and self.reason is not None and self.reason.has(Kind.GIVEN_UP)
 
     @property
     def is_unloaded(self) -> bool:
-        """True if it was unloaded on request."""
+        """True if the version was unloaded on request."""
         return self.reason is not None and self.reason.kind == Kind.UNLOADED
 
     @property
     def may_be_missing(self) -> bool:
-        """True if the server is ready without it."""
+        """True if the server is ready without this version."""
         is_meant = self.is_unloaded or (self.is_on_demand and not self.is_loaded)
         return is_meant or self.is_draining
 
@@ -122,6 +122,6 @@ class Trial(NamedTuple):
 
 
 def has_sequences(config: Mapping[str, Any]) -> bool:
-    """True if requests to a model belong together; each of an iterative one is on its own."""
+    """True if requests to a model belong together; those to an iterative one are independent."""
     batching = config.get("sequence_batching")
     return batching is not None and not batching.get("iterative_sequence")

@@ -1,6 +1,7 @@
 """The sequences that a client has begun on one connection and has not ended.
 
-While the server leaves, such a connection is not told to end: another server does not know them.
+While the server leaves, it does not end such a connection: another server does not know the
+sequences.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ _MAX_NOTED = 1024
 
 
 class TooLateError(Unavailable):
-    """Raised for a sequence that begins where it could not go on."""
+    """Raised for a sequence that begins where it could not continue."""
 
     def __init__(self) -> None:
         super().__init__("Server exiting: begin the sequence at the next one")
@@ -24,7 +25,7 @@ class TooLateError(Unavailable):
 
 class OpenSequences:
     def __init__(self, on_last_end: Callable[[], None] = lambda: None) -> None:
-        """Set up; `on_last_end` is called when none is open any more."""
+        """Set up; `on_last_end` is called when the last open sequence has ended."""
         self._open: set[tuple[str, int | str]] = set()
         self._on_last_end = on_last_end
         #: The client has had sequences here, so it may be between two.
@@ -36,7 +37,7 @@ class OpenSequences:
         return bool(self._open)
 
     def note(self, request: CheckedRequest) -> None:
-        """Note a request that is about to be sent to the broker. Raises TooLateError."""
+        """Record a request that is about to be sent to the broker. Raises TooLateError."""
         options, model = request.options, request.model
         if not options.correlation or not model.has_sequences:
             return
@@ -52,5 +53,5 @@ class OpenSequences:
             self._open.add(sequence)
 
     def clear(self) -> None:
-        """Forget all: the server has lost them, or their clients."""
+        """Forget all sequences: the server has lost them, or their clients."""
         self._open.clear()

@@ -1,6 +1,6 @@
-"""The observers of a request, such as its trace: when it came and when it was answered.
+"""The observers of a request, such as its trace: its beginning, and its response.
 
-Made by trace_sampling.py and by steps, carried by the checked request, and ended by the code that
+Made by trace_sampling.py and by steps, kept in the checked request, and ended by the code that
 answers it.
 """
 
@@ -20,19 +20,19 @@ _COMPLETE = "INFER_RESPONSE_COMPLETE"
 
 
 class Observer(Protocol):
-    """A witness of one request from its check to its end. Nothing that it does may raise."""
+    """An observer of one request from its check to its end. No method may raise."""
 
     #: The traceparent that its model gets; "" for none.
     context: str
 
     def take(self, response: ResponseBody, /) -> None:
-        """See a response, before its client has it."""
+        """Observe a response before the client has it."""
 
     def fail(self, error: Exception, /) -> None:
-        """See an error in place of a response."""
+        """Observe an error instead of a response."""
 
     def end(self, sending: str, /) -> None:
-        """See the end; only the first counts. `sending` names that of the answer in traces."""
+        """Observe the end; only the first one counts. `sending` names the sending in traces."""
 
 
 class Observers:
@@ -69,7 +69,7 @@ _T = TypeVar("_T", bound=_Item)
 
 
 class Trace:
-    """Begins when the request was checked."""
+    """A trace, which begins when the request was checked."""
 
     def __init__(self, sender: SpanSender, context: str, span: dict[str, Any]) -> None:
         self._sender = sender
@@ -79,16 +79,16 @@ class Trace:
         self._marks: list[tuple[str, int]] = span["marks"]
 
     def take(self, _: ResponseBody | None = None) -> None:
-        """Mark the time at which the response is complete, unless that has a mark."""
+        """Record the time at which the response is complete, if this was not done before."""
         if all(name != _COMPLETE for name, _ in self._marks):
             self._marks.append((_COMPLETE, now_ns()))
 
     def fail(self, error: Exception) -> None:
-        """Record an error, which is the answer."""
+        """Record an error, which ends the request."""
         self._span["error"] = str(error)
 
     def end(self, sending: str) -> None:
-        """End the trace and send it: the answer is on its way. Only the first end counts."""
+        """End the trace and send it, as the response is sent. Only the first end counts."""
         sender, span = self._sender, self._span
         if "ended" not in span:
             span["ended"] = True
@@ -99,7 +99,7 @@ class Trace:
 
 @contextmanager
 def ending(observer: Observer | None, sending: str) -> Iterator[None]:
-    """End the observer after this block, which makes the answer, whatever becomes of that."""
+    """End the observer after this block, which makes the response, even if the block fails."""
     if observer is None:
         yield
         return

@@ -1,4 +1,4 @@
-"""The categories of requests that need a key, as the operator has said, for both protocols.
+"""The categories of requests that need a key, set by the operator, for both protocols.
 
 Applied while the tables of HTTP and gRPC are built. Never shows, logs or returns a key.
 """
@@ -11,7 +11,7 @@ from typing import Any
 
 
 class RequiredHeader:
-    """A header that a request must carry, exactly once, with exactly this value."""
+    """A header that a request must have exactly once, with exactly this value."""
 
     __slots__ = ("_value", "header", "name")
 
@@ -22,13 +22,13 @@ class RequiredHeader:
         self._value = value.encode()
 
     def why_not(self, values: Sequence[bytes]) -> str:
-        """Return a sentence about values that are not admitted, for behind the text of Triton."""
+        """Return a sentence about values that are not admitted, to follow Triton's text."""
         if not values:
             return ". The request does not have it"
         return ". It has a wrong value" if len(values) == 1 else ". The request has it twice"
 
     def admits(self, values: Sequence[bytes]) -> bool:
-        """True if these are the values of the right header; any wrong one takes the same time."""
+        """True if these are the values of the right header; every wrong one takes the same time."""
         return len(values) == 1 and hmac.compare_digest(values[0], self._value)
 
 

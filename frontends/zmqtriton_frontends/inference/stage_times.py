@@ -1,7 +1,6 @@
 """The stages of a request, for a client that asks for them, in the form of `Server-Timing`.
 
-Carried by the checked request; the gateway fills in the times of the broker. Other requests cost
-nothing.
+Kept in the checked request; the gateway adds the times of the broker. Other requests cost nothing.
 """
 
 from __future__ import annotations
@@ -26,7 +25,7 @@ class Stages:
         self.done: int | None = None
 
     def take(self, message: StageTimes | Progress) -> None:
-        """Take the times that the broker sends before each reply, or the progress of the model."""
+        """Add the times that the broker sends before each reply, or the progress of the model."""
         if isinstance(message, Progress):
             self.done = message.done
         else:
@@ -50,5 +49,5 @@ class Stages:
 
 
 def is_wish(value: str | bytes | None) -> bool:
-    """True for a value of the header that asks."""
+    """True for a value of the header that asks for stages."""
     return isinstance(value, str) and value.strip().lower() not in _NO

@@ -1,7 +1,7 @@
 """Chooses the requests that are traced, and reports when they came and were answered.
 
-A request that is not traced costs a look at `is_on`. Reports go to the tracing process, and are
-lost rather than waited for.
+A request that is not traced costs a look at `is_on`. Reports are sent to the tracing process, and
+dropped if it is too slow.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ class Traces:
         self._follow(tracing)
 
     def change(self, document: str) -> None:
-        """Take the settings of a wire.TraceSettings."""
+        """Apply the settings of a wire.TraceSettings."""
         self._follow(decode(TracingSettings, document))
 
     def _follow(self, tracing: TracingSettings) -> None:
@@ -71,15 +71,15 @@ class Traces:
         self._taken = {counter: self._taken.get(counter, 0) for counter in counters}
 
     def end(self) -> None:
-        """Close: the reports so far arrive."""
+        """Close, and send the reports up to now."""
         self._sender.close()
 
     def follow(
         self, checked: CheckedRequest, parent: Parent | None, received: tuple[str, int]
     ) -> CheckedRequest:
-        """Return the request for the broker, with its trace; call it only while is_on.
+        """Return the request for the broker, with its trace; call this only while is_on.
 
-        `received` is the name of what has been received, and when that began.
+        `received` has the name of the receiving stage, and when it began.
         """
         model = checked.model
         choice = self._choices.get(model.name) or self._choices.get("")
@@ -109,7 +109,7 @@ class Traces:
         return checked.with_observer(Trace(self._sender, context, span))
 
     def _client_span(self, parent: Parent | None) -> str:
-        """Return the name of the client's span; "" without one that counts."""
+        """Return the name of the client's span; "" without a valid one."""
         if parent is None or not self._is_given:
             return ""
         match = _TRACEPARENT.match(parent.traceparent)

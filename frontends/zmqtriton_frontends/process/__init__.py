@@ -1,1 +1,1 @@
-"""The setting up of a frontend's process: its allocator, TLS, codecs and its request log."""
+"""The set-up of a frontend's process: allocator, TLS, codecs, memory accounts, request log."""

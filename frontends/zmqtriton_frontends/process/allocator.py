@@ -1,8 +1,8 @@
 """Tunes the C library to keep freed memory, for a process that passes megabytes all the time.
 
-Called once in each process that serves, before anything large is allocated. A message that passes
-is copied, in grpc several times, and by default every such copy lies in pages fresh from the
-kernel, which costs up to five times as much as the copying.
+Called once in each process that serves, before anything large is allocated. A message is copied, in
+grpc several times, and by default every copy gets new pages from the kernel, which cost up to five
+times as much as the copying.
 """
 
 from __future__ import annotations
@@ -59,9 +59,9 @@ def keep_freed_memory() -> bool:
 
 
 def give_back_memory(kept: int) -> None:
-    """Give freed memory back to the kernel, but for the bytes worth keeping.
+    """Give freed memory back to the kernel, except for `kept` bytes.
 
-    By itself the C library gives back only what lies at the end of its heap.
+    By itself the C library gives back only memory at the end of its heap.
     """
     trim = getattr(_C_LIBRARY, "malloc_trim", None)
     if trim is not None:
@@ -82,10 +82,10 @@ def _usage_report() -> Any:
 
 
 def unused_of(size: int) -> int:
-    """Return the part of `size` bytes of this process that the C library has not lent.
+    """Return the part of `size` bytes of this process that the C library has not allocated.
 
-    What is not the C library's is counted, too, such as Python's small objects, so only a growth
-    means something. 0 without glibc.
+    Memory that is not the C library's, such as Python's small objects, is counted as well, so only
+    a growth has a meaning. 0 without glibc.
     """
     report = _usage_report()
     if report is None:
@@ -97,17 +97,17 @@ def unused_of(size: int) -> int:
 
 
 def unused_bytes() -> int:
-    """Return the unused part of the own memory of this process."""
+    """Return the unused part of this process's private memory."""
     with open("/proc/self/statm", "rb") as sizes:
         _, resident, shared, *_ = map(int, sizes.read().split())
     return unused_of((resident - shared) * resource.getpagesize())
 
 
 class UnusedMemory:
-    """Gives memory back to the kernel that was freed and that nothing has use for now.
+    """Gives freed memory back to the kernel if nothing needs it for now.
 
-    Looks at what there is, since not all of it is known beforehand: libzmq frees in its own thread
-    what it has read or not written, and documents take many times their size while they are read.
+    Measures the memory, since not all of it is known beforehand: libzmq frees messages in its own
+    thread, and documents take many times their size while they are read.
     """
 
     def __init__(
@@ -128,7 +128,7 @@ class UnusedMemory:
         self._waste = 0
 
     def check(self) -> None:
-        """Give back much at once, and little after a while. To be called once a second."""
+        """Give back much at once, and little after a while. Call this once a second."""
         unused = self._measure()
         self._waste = max(0, self._waste + unused - max(self._least, self._left))
         if self._waste > _MAX_WASTE:

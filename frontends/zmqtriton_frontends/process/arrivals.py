@@ -1,7 +1,7 @@
-"""The room of responses of a stream that have come and wait for their reader.
+"""The room for responses of a stream that have arrived and wait for their reader.
 
-They lie in the memory of a model's process, or in this one. What its reader is given it may take
-over into its own account, when it makes something else of that; until then it is held here.
+They are in the memory of a model's process, or of this one. A reader that makes something else of a
+response may take it over into its own account; until then it is counted here.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ _ENDLESS = 1 << 62
 
 
 class Arrivals:
-    """The unread responses of one request; without a share, their memory is not limited."""
+    """The unread responses of one request; without a share, their memory has no limit."""
 
     __slots__ = ("_borrowed", "_moved", "_share", "delivered", "room", "unread")
 
@@ -55,7 +55,7 @@ class Arrivals:
         return self._share is None or self._share.has_room(size)
 
     def take(self) -> None:
-        """Give back the room of the responses that the reader was given, and has taken."""
+        """Give back the room of the responses that the reader has taken."""
         self.unread -= self.delivered
         self.delivered = 0
         less = self.held - _in_steps(self.unread - FREE_BYTES)
@@ -70,9 +70,9 @@ class Arrivals:
         share.add(back - less)
 
     def pass_on(self) -> bool:
-        """Leave what the reader was given to its own account; return whether it had room here.
+        """Leave the reader's response to its own account; return whether it was counted here.
 
-        It is to be accounted for at once, since there is room for as much now.
+        The reader must account for it at once, since there is room for as much now.
         """
         if self._share is None:
             return False
@@ -86,7 +86,7 @@ class Arrivals:
         self.take()
 
     def is_moving(self) -> bool:
-        """Return whether the client has gone on since the last look, or waits for us."""
+        """Return whether the client has read since the last look, or waits for the server."""
         if self._share is None or self._share.client.end is None:
             return True
         client = self._share.client

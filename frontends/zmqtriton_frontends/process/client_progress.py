@@ -1,6 +1,7 @@
-"""The progress of a client with what the server waits for: sending a request, reading an answer.
+"""The progress of a client that the server waits for: sending a request, reading a response.
 
-The more is held for it, the faster it has to be. The writer of a stream notices its pace.
+The more memory is held for a client, the faster it must be. The writer of a stream measures its
+pace.
 """
 
 from __future__ import annotations
@@ -33,11 +34,11 @@ class ClientProgress:
         self._moved_at = 0.0
 
     def is_stalled(self, now: float, doing: str, done: int, held: int) -> bool:
-        """Return whether too little has moved for too long; "" is nothing that could."""
+        """Return whether too little has moved for too long; `doing` "" means nothing is to move."""
         return self._is_still(now, doing, done, max(MIN_BYTES, held // PART), STALL_S)
 
     def is_paused_too_long(self, now: float, done: int, held: int) -> bool:
-        """Return whether a reader of messages that may be small, and seldom, has stopped."""
+        """Return whether a reader has stopped, although messages may be small and seldom."""
         max_s = STALL_S if held > PAUSE_BYTES else PAUSE_S
         return self._is_still(now, "reading" if held else "", done, max(1, held // PART), max_s)
 
@@ -50,8 +51,8 @@ class ClientProgress:
 def limit_unsent_bytes(connection: Any) -> None:
     """Limit the kernel's unsent bytes, so that the socket is writable at the reader's pace.
 
-    Otherwise it keeps megabytes, and is writable when it is rid of a third of them: a slow reader
-    would seem to stand still for seconds, and its model would take it for stopped.
+    Otherwise the kernel keeps megabytes, and the socket is writable only when a third of them was
+    read: a slow reader would seem to stop for seconds, and would be ended.
     """
     if connection is None or connection.family not in (socket.AF_INET, socket.AF_INET6):
         return

@@ -1,9 +1,9 @@
 """gzip and deflate, for HTTP bodies and gRPC messages; the callers word the errors.
 
-A byte may become a thousand, so what is inflated comes in steps that never grow beyond what the
-caller says, and there is room for a step before it is made. The first bodies of a connection are
-inflated at once; who has had more than that waits, connection by connection, for as long as the
-budget says, and others do not.
+A byte may become a thousand, so data are inflated in steps that never grow beyond the caller's
+limit, and room is taken for a step before it is made. The first bodies of a connection are inflated
+at once. A connection that has had more than that must wait for as long as its budget says, while
+others do not wait.
 """
 
 from __future__ import annotations
@@ -50,11 +50,11 @@ class Inflating:
 
     @property
     def is_whole(self) -> bool:
-        """True once it is over if the data were exactly one stream of the coding."""
+        """True once the data have ended, if they were exactly one stream of the coding."""
         return self._stream.eof and not self._stream.unused_data and not self._left
 
     def step(self, max_bytes: int) -> bytes:
-        """Return the next `max_bytes` bytes, or all that come. May run in a thread."""
+        """Return the next `max_bytes` bytes, or all remaining ones. May run in a thread."""
         stream, parts = self._stream, list[bytes]()
         while max_bytes and not self.is_over:
             data: Any = stream.unconsumed_tail
@@ -77,7 +77,7 @@ def deflate(pieces: Iterable[bytes | memoryview], coding: str) -> bytes:
 
 
 def choose(accepted: str) -> str:
-    """Return the coding for a response to this Accept-Encoding; "" for a response as it is."""
+    """Return the coding for a response to this Accept-Encoding; "" for no coding."""
     best, best_quality = "", 0.0
     for item in accepted[:1024].split(","):
         name, *attributes = (part.strip().lower() for part in item.split(";"))
@@ -93,7 +93,7 @@ def _quality(attributes: list[str]) -> float:
 
 
 class InflatingBudgets:
-    """The bytes that each connection has left; below 0 if a body was larger than that."""
+    """The bytes that each connection may inflate; negative after a body that was larger."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
@@ -136,10 +136,9 @@ async def inflate(
 ) -> bytes | memoryview | None:
     """Inflate data; None if they are not exactly one stream of the coding.
 
-    More than `max_bytes` if they hold more than that: the rest is not looked at. `hold` gets the
-    bytes of each step before it is made, and raises if there is no room for them; when the step
-    came to less, it gets the difference, as a negative number. `aside` calls a function in a
-    thread.
+    Returns more than `max_bytes` if the data hold more; the rest is not looked at. `hold` gets the
+    size of each step before it is made, and raises if there is no room; after a shorter step it
+    gets the difference as a negative number. `aside` calls a function in a thread.
     """
     await budgets.wait(client)
     inflating = Inflating(data, coding)

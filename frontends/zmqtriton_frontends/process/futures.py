@@ -8,13 +8,13 @@ from typing import Any
 
 
 def wake(waiting: asyncio.Future[None] | None, *_: object) -> None:
-    """Settle a future, if there is one that is still waited for; may be a callback of another."""
+    """Settle a future, if it is given and still waited for; may be another future's callback."""
     if waiting is not None and not waiting.done():
         waiting.set_result(None)
 
 
 class Tasks:
-    """The tasks of an owner: they are kept until they end, and end with it."""
+    """The tasks of an owner: kept until they end, and cancelled when the owner closes them."""
 
     def __init__(self) -> None:
         self._tasks: set[asyncio.Task[Any]] = set()

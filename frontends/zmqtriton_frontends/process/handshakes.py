@@ -1,7 +1,7 @@
 """Encryption of connections: TLS 1.2 at least, its handshakes, and clients without TLS.
 
-The loop could do the handshakes itself, but hides what it has not sent yet, so HTTP's connection.py
-could not know which clients read and which stall; and clients without TLS would get no answer.
+The loop could do the handshakes itself, but hides its unsent bytes, so HTTP's connection.py could
+not know which clients read and which stall; and clients without TLS would get no answer.
 
 Certificates may change. With a root certificate clients must present one that it has signed.
 grpcio, which has its own TLS, uses the files alone.
@@ -37,7 +37,7 @@ _Made = TypeVar("_Made")
 
 
 class Encryption:
-    """Connections use `context`, whichever it is when they begin."""
+    """The TLS settings of a service; a connection uses the `context` of the time it begins."""
 
     def __init__(self, tls: Tls, service: str, protocol: str) -> None:
         """Set up; `protocol` is offered by ALPN. Raises OSError for files that cannot be used."""
@@ -51,7 +51,7 @@ class Encryption:
         return context
 
     def renew(self) -> None:
-        """Use the newest certificate for connections from now on; to be called now and then."""
+        """Use the newest certificate for connections from now on. Call this now and then."""
         self.context = self._files.renewed(self._make_context) or self.context
 
 
@@ -71,8 +71,7 @@ class Certificates:
     def make_context(self) -> ssl.SSLContext:
         """Make a context of the files. Raises OSError if they cannot be used.
 
-        A new one each time: files that do not fit, or an authority that is gone, would stay in one
-        that is in use.
+        Each call makes a new one: a context in use would keep an authority that was removed.
         """
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
         context.minimum_version = ssl.TLSVersion.TLSv1_2
@@ -133,14 +132,14 @@ def not_after_s(path: str) -> float:
 
 
 class TlsRefusal(Protocol):
-    """The answers to one client without TLS, in its own protocol. Does no I/O."""
+    """The responses to a client without TLS, in its own protocol. Does no I/O."""
 
     @property
     def is_complete(self) -> bool:
         """True if nothing more must be sent."""
 
     def answer(self, data: bytes, /) -> bytes:
-        """Return the bytes to answer after the client has sent `data`."""
+        """Return the bytes to send after the client has sent `data`."""
 
 
 class Handshakes:
@@ -154,19 +153,19 @@ class Handshakes:
         self._threads = Threads("certificates", 1)
 
     def renew(self) -> None:
-        """Use the newest certificate soon; to be called now and then.
+        """Use the newest certificate soon; call this now and then.
 
-        A thread reads it: the files may lie anywhere.
+        A thread reads it, because the file system may be slow.
         """
         with suppress(Unavailable):  # it goes on, or no thread can begin now
             self._threads.run(self._encryption.renew)
 
     def before(self, make: Make) -> Callable[[], asyncio.Protocol]:
-        """Return a listener's factory of protocols, which make connections after the handshake."""
+        """Return a listener's maker of protocols, which connects `make`'s after the handshake."""
         return lambda: _Opening(lambda opening: self._tasks.begin(self._open(make, opening)))
 
     def close(self) -> None:
-        """Close: handshakes in progress need not go on."""
+        """Cancel the handshakes in progress."""
         self._tasks.close()
 
     async def _open(self, make: Make, opening: _Opening) -> None:
@@ -233,7 +232,7 @@ def handshakes_of(
 
 
 async def _refuse(opening: _Opening, refusal: TlsRefusal, within_s: float) -> None:
-    """Answer a client without TLS, and give it time to read that."""
+    """Answer a client without TLS, and give it time to read the answer."""
     opening.refuse(refusal)
     await asyncio.wait((opening.answer_sent,), timeout=within_s)
     plain = opening.transport
@@ -245,7 +244,7 @@ async def _refuse(opening: _Opening, refusal: TlsRefusal, within_s: float) -> No
 
 
 def _feed(protocol: Any, data: bytearray) -> None:
-    """Pass bytes that were read early on to a protocol."""
+    """Pass bytes that were read early to a protocol."""
     while data:
         room = protocol.get_buffer(len(data))
         size = min(len(room), len(data))
@@ -255,7 +254,7 @@ def _feed(protocol: Any, data: bytearray) -> None:
 
 
 class _Opening(asyncio.Protocol):
-    """A connection that has not shown yet whether it speaks TLS, or that does not."""
+    """A connection that has not shown yet whether it uses TLS, or that does not use it."""
 
     def __init__(self, begin: Callable[[_Opening], object]) -> None:
         self._begin = begin
@@ -271,11 +270,11 @@ class _Opening(asyncio.Protocol):
 
     @property
     def is_plain(self) -> bool:
-        """True if the bytes begin like a request: with a method, or with the preface of HTTP/2."""
+        """True if the bytes begin like a request: with a method, or with HTTP/2's preface."""
         return self.unread[:1].isupper()
 
     def refuse(self, refusal: TlsRefusal) -> None:
-        """Answer all bytes of this connection with a refusal, the arrived bytes and later ones."""
+        """Answer all bytes of this connection, earlier and later ones, with a refusal."""
         self._refusal = refusal
         self._answer(bytes(self.unread))
         self.unread.clear()
@@ -313,7 +312,7 @@ class _Opening(asyncio.Protocol):
 
 
 class _Early(asyncio.Protocol):
-    """Keeps bytes that come between the end of the handshake and the next turn of the loop."""
+    """Keeps bytes that arrive between the end of the handshake and the next turn of the loop."""
 
     def __init__(self) -> None:
         self.data = bytearray()

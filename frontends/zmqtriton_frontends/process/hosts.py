@@ -1,8 +1,9 @@
-"""By which names clients may call the server.
+"""The names that clients may use for the server.
 
-A web page can have its own name point to this machine (DNS rebinding), and would then pass for a
-page of this server. It cannot choose what its browser sends as `Host`: the name. Checked where the
-server is for this machine alone, or where names are given.
+A web page can let its own name point to this machine (DNS rebinding), and would then pass for a
+page of this server. But it cannot choose the `Host` header that its browser sends: this header has
+the page's name. Names are checked if the server is for this machine alone, or if names are
+configured.
 """
 
 from __future__ import annotations
@@ -35,7 +36,7 @@ class AllowedHosts:
         self.is_checked = is_loopback(listening) or bool(self._names)
 
     def admits(self, host: str) -> bool:
-        """True for an address, `localhost` and the names that are given."""
+        """True for an address, for `localhost` and for the configured names."""
         if not self.is_checked:
             return True
         name = host_name(host)

@@ -1,15 +1,16 @@
 """A ledger of what the clients of one process make it hold, and how much that may be.
 
-Whatever is kept for a client takes room here before it is made: parts of requests, what is inflated
-of them, the headers of open streams, answers until they are read. All of it comes out of one
-budget. What one client may hold is never more than what is left for all others, and neither is what
-all clients of one address hold; a part is for those who hold little: however many come for much,
-others are served. Where room is short, clients that hold it and do not go on are ended.
+Memory for a client takes room here before it is allocated: parts of requests, inflated data, the
+headers of open streams, responses until they are read. All of it comes out of one budget. One
+client may never hold more than is left for all others, nor may all clients of one address. A part
+of the budget is kept for clients that hold little, so these are served however many clients need
+much. If room is short, clients that hold it and make no progress are disconnected.
 
-A `Share` is the only place that counts. The protocols decide how large one is, and differ in that:
-`http_api.server.asgi_exchange` has one answer after the other, whose length is known or grows while
-it is written; `grpc_api.transport.account` has all streams of a connection, which wait for each
-other in one buffer; `grpc_api.inference.outbox` takes steps, since its messages are small and many.
+A `Share` is the only place that counts. The protocols decide how large a share is, and differ in
+that: `http_api.server.asgi_exchange` has one response after the other, whose length is known or
+grows while it is written; `grpc_api.transport.account` has all streams of a connection, which wait
+for each other in one buffer; `grpc_api.inference.outbox` takes steps, since its messages are small
+and many.
 """
 
 from __future__ import annotations
@@ -47,7 +48,7 @@ Application = Callable[[Any, Any, Any], Awaitable[None]]
 
 
 class HeldBytes:
-    """All bytes that are held."""
+    """All held bytes of the process."""
 
     def __init__(self, limit: int) -> None:
         self.limit = limit
@@ -60,14 +61,14 @@ class HeldBytes:
         self.waiting: deque[asyncio.Future[None]] = deque()
 
     def wake(self) -> None:
-        """Wake all that wait for room, to try again."""
+        """Wake all waiting calls, which then try to get room again."""
         waiting, self.waiting = self.waiting, deque()
         for future in waiting:
             wake(future)
 
 
 class Book:
-    """The bytes of one kind."""
+    """The bytes of one kind, such as requests or responses."""
 
     def __init__(
         self,
@@ -79,8 +80,8 @@ class Book:
     ) -> None:
         """Set up.
 
-        What is not bounded has room for one thing of any size where little is held. Of what is
-        shared no client gets more than is left for others, though there be none.
+        If the book is not bounded, it has room for one thing of any size while little is held. If
+        it is shared, no client gets more than is left for others, even if there are no others.
         """
         self.budget = HeldBytes(limit) if budget is None else budget
         self._is_bounded = is_bounded
@@ -164,8 +165,8 @@ class ClientAccount:
     ) -> None:
         """Set up.
 
-        `moved` counts what it has sent and read, `owes` returns whether it is its turn to do so,
-        and `end` ends it, if that can be.
+        `moved` counts the bytes that the client has sent and read, `owes` returns whether it is the
+        client's turn to send or read, and `end`, if given, disconnects it.
         """
         self.ledger = ledger
         #: Address of the client, or of the proxy that it comes by; "" if unknown.
@@ -180,7 +181,7 @@ class ClientAccount:
         self._still = 0
 
     def look(self) -> bool:
-        """Return whether the client has hardly moved for long. To be called once a second."""
+        """Return whether the client has hardly moved for long. Call this once a second."""
         at = self.moved()
         is_still = at - self._was_at <= self.held // _MOVING_PART and self.owes()
         self._still = self._still + 1 if is_still else 0
@@ -195,7 +196,7 @@ class ClientAccount:
 
 
 class Share:
-    """One client's part of a book, or that of one of its requests."""
+    """The part of a book that one client holds, or one of its requests."""
 
     __slots__ = ("_book", "client", "held")
 
@@ -230,7 +231,7 @@ class Share:
     async def wait(self, size: int, within_s: float = 0.0) -> bool:
         """Hold `size` more bytes as soon as there is room; False if no room came in time.
 
-        That is WAIT_S unless the caller says so.
+        Waits for at most `within_s`, or else WAIT_S.
         """
         loop, budget = asyncio.get_running_loop(), self._book.budget
         end = loop.time() + (within_s or WAIT_S)
@@ -245,9 +246,9 @@ class Share:
         return True
 
     def borrow(self, size: int) -> bool:
-        """Hold bytes beyond the limit, which are there already; False if that is too much.
+        """Hold bytes beyond the limit, which exist already; False if that is too much.
 
-        To be given back by borrowing less than nothing.
+        Borrow a negative number of bytes to give them back.
         """
         budget, address = self._book.budget, self.client.address
         if size > 0 and budget.borrowed and budget.borrowed + size > BORROWED_BYTES:
@@ -259,7 +260,7 @@ class Share:
         return True
 
     def add(self, size: int) -> None:
-        """Add bytes to the share, or remove some if `size` is negative, whatever room there is."""
+        """Add bytes to the share regardless of the limit; remove some if `size` is negative."""
         self.held += size
         book, client = self._book, self.client
         book.held += size
@@ -271,14 +272,14 @@ class Share:
             budget.wake()
 
     def change(self, size: int) -> bool:
-        """Add bytes to the share, False if there is no room for them; or remove some."""
+        """Add bytes to the share if there is room, else return False; or remove some."""
         if size > 0:
             return self.take(size)
         self.add(size)
         return True
 
     def hold(self, size: int) -> None:
-        """Hold exactly `size` bytes, whatever room there is."""
+        """Set the share to exactly `size` bytes, regardless of the limit."""
         if size != self.held:
             self.add(size - self.held)
 

@@ -1,6 +1,6 @@
-"""Threads for long work: bounded and named; they end soon after it.
+"""Threads for long work: bounded and named; they end soon after the work.
 
-The end of the process does not wait for them, unlike for asyncio's: a call may hang.
+The process does not wait for them at its end, unlike for asyncio's threads: a call may hang.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _Call = tuple["asyncio.Future[Any]", Callable[..., Any], tuple[Any, ...]]
 class Threads:
     """The threads of one kind of work: `count` at the same time, and `waiting` calls behind them.
 
-    A further call is refused. A call whose client leaves counts until its thread has done it.
+    Further calls are refused. A call whose client leaves counts until its thread has finished.
     """
 
     def __init__(self, name: str, count: int, waiting: int = 0) -> None:
@@ -37,7 +37,7 @@ class Threads:
         self._calls = self._threads = self._idle = 0
 
     def run(self, work: Callable[..., _T], *arguments: Any) -> asyncio.Future[_T]:
-        """Return the future result of the work, done by a thread. Raises Unavailable."""
+        """Run the work in a thread; return the future of its result. Raises Unavailable."""
         future: asyncio.Future[_T] = asyncio.get_running_loop().create_future()
         with self._lock:
             if self._calls >= self._bound:
@@ -120,7 +120,7 @@ _UNCOLLECTED_S = 10.0
 
 
 class _Uncollected(ContextDecorator):
-    """Blocks of threads without garbage collection, which would look at all that they read."""
+    """Blocks garbage collection in threads, which would look at all objects that they read."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -145,6 +145,6 @@ _uncollected = _Uncollected()
 
 
 async def aside(size: int, work: Callable[..., _T], *arguments: Any) -> _T:
-    """Run work on `size` bytes in a thread, one after the other, while the loop goes on."""
+    """Run work on `size` bytes in a thread, one call after the other, while the loop continues."""
     lane = _lanes[bisect(_LANES, size) - 1]
     return await lane.run(_uncollected(work), *arguments)

@@ -1,8 +1,8 @@
 """The user at the other end of a TCP connection, if that is on this machine, by the kernel's word.
 
-The kernel has both ends of such a connection, and that of the client has its user. It answers a
-question about one connection (sock_diag), where it may be asked; its tables have a row for each end
-of all of them. A client in another network namespace, such as that of a container, is in neither.
+The kernel has both ends of such a connection, and the client's end has its user. If permitted, it
+answers a question about one connection (sock_diag); its tables have a row for each end of all
+connections. Neither has clients in other network namespaces, such as containers.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ _INTERFACES = 0, 1
 
 
 class Endpoint(NamedTuple):
-    """One end of a connection; without a host, whatever that is."""
+    """One end of a connection; without a host, an end at any host."""
 
     host: str
     port: int
@@ -75,7 +75,7 @@ def user_of_client(connection: socket.socket) -> int:
 
 
 def _only(users: set[int], proc: Path) -> int:
-    """Return the user, if it is one, and has a number of its own."""
+    """Return the only user of these who has a number of its own; UNKNOWN without one."""
     [user, *others] = users or {UNKNOWN}
     return UNKNOWN if others or user == UNKNOWN or not _is_mapped(user, proc) else user
 
@@ -85,7 +85,7 @@ def _only(users: set[int], proc: Path) -> int:
 
 @cache
 def may_ask() -> bool:
-    """True if the kernel answers: it takes a module and, in a container, the permission."""
+    """True if the kernel answers: it needs a module and, in a container, the permission."""
     try:
         with socket.create_server(("127.0.0.1", 0)) as listener:
             return _ask(place_of(listener.getsockname()), Endpoint("127.0.0.1", 0), 0) is not None
@@ -116,7 +116,7 @@ def _ask(own: Endpoint, other: Endpoint, interface: int) -> tuple[int, int, int]
 
 
 def find_in_tables(client: Endpoint, server: Endpoint, proc: Path = _PROC) -> int:
-    """Return the user of the client, by the tables of all connections."""
+    """Return the user of the client, from the tables of all connections."""
     for _ in range(_LOOKS):
         users = set(_users(client, server, proc))
         if users:
@@ -143,7 +143,7 @@ def _users(client: Endpoint, server: Endpoint, proc: Path) -> Iterator[int]:
 
 
 def _written(place: Endpoint, is_wide: bool) -> str:
-    """Return a place as the tables write it; "" if it cannot be in one of such addresses."""
+    """Return an endpoint as the tables write it; "" if it cannot be in a table of this family."""
     if not place.host:
         return f":{place.port:04X}"
     packed = _packed(place.host)
@@ -163,14 +163,14 @@ def _packed(host: str) -> bytes:
 
 
 def _is_mapped(user: int, proc: Path) -> bool:
-    """Return whether a number is a user's: users without one here share the overflow's."""
+    """Return whether a number is one user's: users without a number here share the overflow's."""
     if user != int((proc / "sys/kernel/overflowuid").read_text()):
         return True
     return " ".join((proc / "self/uid_map").read_text().split()) == _ALL_USERS
 
 
 def place_of(name: object) -> Endpoint:
-    """Return the place of a socket's name; one of no host and port 0 if that is no address."""
+    """Return the endpoint of a socket's name; no host and port 0 if the name is no address."""
     if isinstance(name, tuple) and len(name) >= 2:
         return Endpoint(str(name[0]), int(name[1]))
     return Endpoint("", 0)

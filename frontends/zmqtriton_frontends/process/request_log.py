@@ -1,6 +1,6 @@
 """Logs clients' requests as verbose lines, in Triton's words.
 
-Otherwise it costs a look at `is_on`.
+If the log is off, a request costs only a look at `is_on`.
 """
 
 from __future__ import annotations
@@ -34,12 +34,12 @@ def follow(options: logs.LogOptions) -> None:
 
 
 def configure() -> None:
-    """Open the process's log, by the options that hold."""
+    """Open the process's log, with the present options."""
     logs.configure(_options)
 
 
 def change(document: str) -> None:
-    """Change the process's log, as a wire.LogSettings asks for."""
+    """Change the process's log, as a wire.LogSettings says."""
     options = decode(logs.LogOptions, document)
     logs.change(options)
     follow(options)
@@ -51,7 +51,7 @@ def log_request(method: str, path: str) -> None:
 
 
 def log_admission(own_id: str, prepared: str) -> None:
-    """Log an inference that fits its model, with what it asks for; the id is the client's."""
+    """Log an accepted inference, with its request; `own_id` is the client's id for it."""
     whose = own_id or "<id_unknown>"
     _log.debug("[request id: %s] Setting state from INITIALIZED to INITIALIZED", whose)
     _log.debug("[request id: %s] prepared: %s", whose, prepared)
@@ -59,7 +59,7 @@ def log_admission(own_id: str, prepared: str) -> None:
 
 
 def log_refusal(own_id: str, text: str) -> None:
-    """Log an inference that is refused before it is sent, if that is on; the id is the client's."""
+    """Log an inference that is refused before it is sent; `own_id` is the client's id for it."""
     if is_on:
         _log.debug("[request id: %s] Infer failed: %s", own_id or "<id_unknown>", text)
 

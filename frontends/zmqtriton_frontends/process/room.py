@@ -1,9 +1,10 @@
-"""Room for new connections where there are as many as there may be.
+"""Room for new connections when the maximum is open.
 
-Those make room whose clients have not gone on for longest, idle or amid a request, all of one
-address: that with the most of them. However many connections a client has, it does not close those
-of others; and one that waits for the server keeps its own. Those come first that were never
-answered: while many connect and ask nothing, who is served keeps what it has.
+Connections are closed whose clients have made no progress for longest, idle or amid a request, all
+of one address: the address with the most such connections. However many connections a client opens,
+other clients keep theirs; and a client that waits for the server keeps its own. Connections that
+were never answered are closed first: while many clients connect and send nothing, served clients
+keep their connections.
 """
 
 from __future__ import annotations
@@ -33,7 +34,7 @@ _RESERVED = 96
 
 
 def max_connections() -> int:
-    """Return the most connections that leave descriptors for everything else."""
+    """Return the maximum of connections, which leaves descriptors for everything else."""
     limit, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
     return max(1, limit - _RESERVED)
 
@@ -41,15 +42,15 @@ def max_connections() -> int:
 class Occupant(Protocol):
     @property
     def client(self) -> ClientAccount:
-        """Return its client."""
+        """Return the client of the connection."""
 
     @property
     def is_idle(self) -> bool:
-        """Return whether nothing is in flight on it."""
+        """Return whether nothing is in flight on the connection."""
 
     @property
     def answered_at(self) -> float:
-        """Return the time of its last answer, or any time before that; 0 before the first one."""
+        """Return the time of the last response, or any earlier time; 0 before the first one."""
 
 
 T = TypeVar("T", bound=Occupant)
@@ -59,7 +60,7 @@ class Room(Generic[T]):
     """The open connections of one kind, the oldest first."""
 
     def __init__(self, limit: int, now: Callable[[], float], *, looks_always: bool = False) -> None:
-        """Set up; `looks_always` is whether check() looks at all while there is much room."""
+        """Set up; unless `looks_always`, check() does nothing while there is much room."""
         self.limit = limit
         self._now = now
         self._looks_always = looks_always
@@ -91,7 +92,7 @@ class Room(Generic[T]):
         return len(self._open) * 2 < self.limit
 
     def check(self) -> None:
-        """Record which clients have gone on. To be called once a second."""
+        """Record which clients have made progress. Call this once a second."""
         if self.has_much and not self._looks_always:
             return
         now = self._now()
@@ -101,7 +102,7 @@ class Room(Generic[T]):
                 self._open[connection] = (at, now)
 
     def take_still(self) -> list[T]:
-        """Remove connections to make room, and return them to be closed; none if all go on."""
+        """Remove connections without progress, to be closed; return them, if there are any."""
         now = self._now()
         #: Connections that may make room, the first kind before the others: those that ask
         #: nothing, that stop amid the first request, that do not go on, that have come and not

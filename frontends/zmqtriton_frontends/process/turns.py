@@ -1,20 +1,20 @@
-"""Turns of clients at the loop of a process: cheap clients come before dear ones.
+"""Turns of clients at the loop of a process: cheap clients come before expensive ones.
 
-The loop works for all clients together for some milliseconds; then it does everything else, and
-what has come meanwhile waits for the next round. A round begins with those that have cost little
-lately, each for a millisecond, and has turns for the others, of one address after the other. The
-cheapest of each kind come first, as if they had come earlier, and an address that has many behind
-one that has few: hundreds of new connections, whose cost is unknown, are behind those that have
-been modest. Tasks that send pieces of streams cost little each, and there may be hundreds: where
-requests wait, these tasks have half of a round, one address after the other. One that is alone is
-never kept waiting: nothing is refused, and no time is left unused.
+The loop works for all clients together for some milliseconds, a round; then it does everything
+else, and work that has come in the meantime waits for the next round. A round begins with clients
+that have cost little lately, each for a millisecond, and continues with turns of the others, one
+address after the other. The cheapest of each kind come first, as if they had come earlier, and an
+address with many clients comes after one with few: hundreds of new connections, whose cost is
+unknown, come after clients that have been modest. Tasks that send pieces of streams cost little
+each, and there may be hundreds: if requests wait, these tasks have half of a round, one address
+after the other. A client that is alone never waits: nothing is refused, and no time is left unused.
 
-What has a turn is a function that works until a time (`Turns.wait`), work that is done at once
+A turn is for a function that works until a time (`Turns.wait`), work that is done at once
 (`ConnectedClient.take_turn`), or a task, which works when the round is over (`TaskTurn`): a round
-lets as many of them go on as are expected to fill one.
+lets as many tasks continue as are expected to fill one.
 
-A client does not pay for time that the kernel gave to other processes: on a busy machine the modest
-would soon seem to cost much.
+A client does not pay for time that the kernel gave to other processes: otherwise modest clients
+would seem expensive on a busy machine.
 """
 
 from __future__ import annotations
@@ -116,7 +116,7 @@ class Turns:
         self._due_s = self._tasks_s = 0.0
 
     def end_of_turn(self, cost: Cost, now: float) -> float:
-        """Return the end of the turn that a client may have now; 0 if it has to wait()."""
+        """Return the end of the turn that a client may have now; 0 if it has to wait() first."""
         left = ROUND_S - self._read_s
         if self.is_crowded and (left <= 0 or cost.recent_s(now) > LITTLE_S):
             return 0.0
@@ -154,7 +154,7 @@ class Turns:
         return self._tasks_s >= ROUND_S
 
     def wait(self, cost: Cost, go_on: GoOn, *, is_piece: bool = False) -> None:
-        """Have something done when it is this client's turn, and again while there is more."""
+        """Call `go_on` when it is this client's turn, and again while it has more work."""
         now = self.clock()
         address, recent_s = cost.address, cost.recent_s(now)
         self._next_number += 1
@@ -170,7 +170,7 @@ class Turns:
         self._crowd()
 
     def turn_of_task(self, cost: Cost, *, is_piece: bool = False) -> asyncio.Future[None]:
-        """Return a future that is done when it is the client's turn to have a task go on."""
+        """Return a future that is done when it is the turn of a client's task to continue."""
         turn: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 
         def go_on(_until: float) -> None:
@@ -207,7 +207,7 @@ class Turns:
             self._take(cost, go_on, now + _TURN_S)
 
     def _go_on_by_address(self, heaps: _ByAddress, begun: float) -> None:
-        """Let addresses have their turns in a row, the first of them in any case."""
+        """Give addresses their turns one after the other; the first one always gets its turn."""
         is_first = True
         while heaps and (is_first or self.clock() - begun + self._due_s < ROUND_S):
             is_first = False
@@ -251,9 +251,9 @@ class TaskTurn:
         *arguments: Any,
         begins_at_once: bool = False,
     ) -> T:
-        """Return the result of work that waits for a turn each time that it can go on.
+        """Return the result of work that waits for a turn before each step.
 
-        It waits before it begins, too, unless the order of tasks matters there.
+        It waits before its first step as well, unless the order of tasks matters there.
         """
         # begun here: a task may be cancelled before it begins
         return await self._step(work(*arguments), begins_at_once)
@@ -295,7 +295,7 @@ class TaskTurn:
 
 
 class RequestShares:
-    """The requests under way on streams of all clients of a process, and the share of each."""
+    """The requests in progress on streams of all clients of a process, and each client's share."""
 
     def __init__(self) -> None:
         self.requests = 0
@@ -309,7 +309,7 @@ class RequestShares:
         return self.requests >= MAX_REQUESTS <= own * self.clients
 
     async def wait(self, room: asyncio.Future[None]) -> None:
-        """Wait for room, which the client has when a request of its own ends, too."""
+        """Wait for room; the client also gets room when a request of its own ends."""
         self.waiting.add(room)
         try:
             await room
@@ -317,7 +317,7 @@ class RequestShares:
             self.waiting.discard(room)
 
     def begin(self, *, is_first: bool) -> None:
-        """Note a request; is_first: its client has no other one."""
+        """Count a request; `is_first` if its client has no other one."""
         self.requests += 1
         self.clients += is_first
 

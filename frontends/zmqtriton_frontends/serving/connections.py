@@ -1,4 +1,4 @@
-"""The list of a process's connections for operators, by client, and the end of some of them."""
+"""The list of a process's connections for operators, by client, and how to end some of them."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class OpenConnection(Protocol):
 
     @property
     def client(self) -> ClientAccount:
-        """Return its client."""
+        """Return the client of the connection."""
 
     @property
     def is_idle(self) -> bool:
@@ -30,20 +30,20 @@ class OpenConnection(Protocol):
 
     @property
     def requests(self) -> int:
-        """Return the number of requests that have come over it."""
+        """Return the number of requests that have arrived on the connection."""
 
     @property
     def received_bytes(self) -> int:
-        """Return the number of bytes that have come over it."""
+        """Return the number of bytes that have arrived on the connection."""
 
     def authorizations(self) -> Iterable[Sequence[str]]:
         """Return the `authorization` values that the client has sent.
 
-        One sequence of values for each request in progress, or that of the last request.
+        One sequence of values for each request in progress, or else the last request's.
         """
 
     def throw_out(self, is_meant: IsMeant) -> None:
-        """End the requests in progress with such values now, and the connection with the last."""
+        """End the requests with meant values now, and the connection after its last request."""
 
 
 def answer(
@@ -52,7 +52,7 @@ def answer(
     connections: Iterable[OpenConnection],
     name_of: Callable[[Sequence[str]], str],
 ) -> wire.CallResult:
-    """Answer a call of the supervisor: with a row for each client, whose connections may end.
+    """Answer a supervisor's call with a row for each client; end their connections if asked to.
 
     `name_of` returns the name of a token by the values of a request, "" if unknown.
     """

@@ -1,8 +1,8 @@
-"""A bound socket, where a process accepts connections, except while it has no room for more.
+"""A bound socket that accepts connections of a process, except while it has no room for more.
 
-What is not accepted waits in the kernel's queue, where other processes of the server may take it.
-The loop has no way to leave a socket alone, and without a descriptor it accepts connections only to
-close them; so it is given a duplicate, which is closed for the pause.
+Connections that are not accepted wait in the kernel's queue, where other processes of the server
+may take them. The loop has no way to pause a socket: without a descriptor it accepts connections
+only to close them. So the loop is given a duplicate, which is closed for the pause.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ class Listener:
         bound: socket.socket,
         has_much_room: Callable[[], bool] = lambda: True,
     ) -> None:
-        """Set up; the socket is closed with this."""
+        """Set up; the listener closes the socket at its end."""
         self._make = make
         self._has_much_room = has_much_room
         self._bound = bound
@@ -53,7 +53,7 @@ class Listener:
         return self._bound.getsockname()
 
     async def open(self) -> None:
-        """Accept connections. Raises OSError if that is impossible."""
+        """Accept connections. Raises OSError if it cannot listen."""
         # without a backlog the loop would have them listen for a hundred at a time
         self._server = await asyncio.get_running_loop().create_server(
             self._make_first, sock=self._bound.dup(), backlog=BACKLOG
@@ -62,10 +62,10 @@ class Listener:
             self._stop()
 
     def _make_first(self) -> asyncio.BaseProtocol:
-        """Make the protocol of the connection that the loop has accepted, and look for others.
+        """Make the protocol of the connection that the loop has accepted, and look for more.
 
-        The loop accepts one in each turn. Behind a burst of connections, a client would wait for as
-        many turns.
+        The loop accepts one in each turn, so after a burst of connections a client would wait for
+        as many turns.
         """
         asyncio.get_running_loop().call_soon(self._accept_more)
         return self._make()
@@ -77,7 +77,7 @@ class Listener:
             self._more = min(2 * self._more, _MAX_AT_ONCE) if are_more else 1
 
     def _accept(self, limit: float) -> set[asyncio.Task[None]]:
-        """Accept at most this number of connections that wait; return the tasks of doing so."""
+        """Accept at most this number of waiting connections; return the tasks that do it."""
         taking = set[asyncio.Task[None]]()
         with suppress(OSError):  # none is left, or another process of ours was faster
             while len(taking) < limit:
@@ -97,7 +97,7 @@ class Listener:
         self._stop()
 
     def resume(self) -> None:
-        """Accept connections, if that is not done already; fails with a line in the log."""
+        """Accept connections, unless it does so already; a failure is only logged."""
         self._is_paused = False
         if self._server is None and self._opening is None and not self._is_closed:
             self._opening = asyncio.ensure_future(self.open())
@@ -109,7 +109,7 @@ class Listener:
             _log.warning("no connections can be accepted: %s", error)
 
     def check(self) -> None:
-        """Listen again if another process that has the socket has shut it down, and log that."""
+        """Listen again if another process with the socket has shut it down, and log that."""
         is_listening = self._bound.getsockopt(socket.SOL_SOCKET, socket.SO_ACCEPTCONN)
         if self._server is not None and not is_listening:
             _log.error("the listener at %s was shut down elsewhere; it listens again", self.address)
@@ -117,12 +117,12 @@ class Listener:
             self.resume()
 
     def leave(self) -> None:
-        """Accept nothing any more; clients that connect wait for another server."""
+        """Accept no more connections; clients that connect wait for another server."""
         self._is_closed = True
         self._stop()
 
     async def end(self) -> None:
-        """Accept clients that have connected, and refuse others from now on, in all processes."""
+        """Accept clients that have connected; refuse others from now on, in all processes."""
         self.leave()
         await asyncio.gather(*self._accept(math.inf))
         with suppress(OSError):
@@ -140,7 +140,7 @@ class Listener:
 
 
 class Listeners:
-    """All listeners of a process, with the handshakes of TLS before what they accept."""
+    """All listeners of a process, and the TLS handshakes of accepted connections."""
 
     def __init__(
         self,
@@ -150,7 +150,7 @@ class Listeners:
         *,
         passed: int = 0,
     ) -> None:
-        """Set up; the first `passed` sockets are not this server's alone."""
+        """Set up; the first `passed` sockets are shared with other servers."""
         self._has_much_room = has_much_room
         self._gateway = gateway
         self._handshakes = handshakes
@@ -165,7 +165,7 @@ class Listeners:
         self.all.append(Listener(made, bound, self._has_much_room))
 
     async def open(self) -> None:
-        """Accept connections. Raises RuntimeError if that is impossible."""
+        """Accept connections. Raises RuntimeError if a socket cannot listen."""
         for listener in self.all:
             try:
                 await listener.open()
@@ -184,7 +184,7 @@ class Listeners:
         return len(self.all) if self._gateway.has_successor else self._passed
 
     def leave(self) -> None:
-        """Leave sockets to the other servers that have them, when this one stops."""
+        """If the server stops, leave shared sockets to the other servers that have them."""
         if self._gateway.is_stopping:
             for listener in self.all[: self._of_others()]:
                 listener.leave()

@@ -1,9 +1,9 @@
 """The connections of a page, such as /metrics: GET and HEAD in turn, no bodies.
 
-Everything is limited: heads, the time they may take, connections. Knows nothing of metrics.
+Heads, their time and the number of connections are limited. Knows nothing of metrics.
 
-The connections of HTTP's processes could serve the page, too. But what they import takes 19 MB, and
-70 ms at each start of a process that needs 27 MB and 120 ms without.
+The connections of HTTP's processes could serve the page as well. But their imports take 19 MB, and
+70 ms at each start of a process that needs 27 MB and 120 ms without them.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ Negotiate = Callable[[str, str, str], Awaitable[tuple[str, str]]]
 
 
 class PageServer:
-    """The server of one page."""
+    """The server of one page for scrapers."""
 
     def __init__(
         self,
@@ -116,7 +116,7 @@ class PageServer:
             writer.close()
 
     def _make_room(self) -> bool:
-        """Close the oldest connection without a request; False if all have one."""
+        """Close the oldest connection without a request; return False if all have one."""
         for task in self._open:
             if task not in self._busy:
                 del self._open[task]
@@ -194,7 +194,7 @@ def _source(head: Head, writer: asyncio.StreamWriter) -> Source:
 
 
 async def _encode(page: bytes, coding: str) -> tuple[bytes, Headers]:
-    """Return the page in a coding, and the headers that say so."""
+    """Return the page in a coding, and the headers about that coding."""
     if not coding or len(page) < _LEAST_COMPRESSED_BYTES:
         return page, ()
     # in a thread, since agent checks must not wait for a page of thousands of models

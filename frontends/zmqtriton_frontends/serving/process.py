@@ -1,7 +1,7 @@
 """The life of a process that serves clients, whatever protocol they speak.
 
-It waits until the server opens, and serves; while the server drains or stops it has clients go
-elsewhere, and it ends when they have gone or the time is up. What it serves is a `Service`.
+It waits until the server opens, and serves. While the server drains or stops, it sends clients
+elsewhere; it ends when they have gone or the time is up. A `Service` has the protocol's part.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ _SWITCH_S = 0.0005
 
 
 class Service:
-    """The service of a process, in hooks: by itself each does nothing."""
+    """The protocol's part of a process, as hooks; each does nothing by default."""
 
     #: Name of the service in its report on clients; "" without a report.
     role = ""
@@ -56,7 +56,7 @@ class Service:
     async def open(self) -> Sequence[tuple[str, str]]:
         """Let clients connect; return the names and addresses of services.
 
-        Raises RuntimeError or OSError if that is impossible.
+        Raises RuntimeError or OSError if clients cannot connect.
         """
         return ()
 
@@ -79,21 +79,21 @@ class Service:
         """Do the work of each second, from `open` to `close`."""
 
     def leave(self, is_leaving: bool) -> None:
-        """Have clients go elsewhere, or no more: the server drains or stops, or drains no more."""
+        """Send clients elsewhere while the server drains or stops; or no longer after a drain."""
 
     async def end(self, within_s: float) -> None:
-        """Accept nothing more, and make the next answer to each client its last."""
+        """Accept nothing more, and make the next response to each client its last."""
 
     def end_idle(self) -> bool:
-        """End clients that ask nothing more; return whether all have gone."""
+        """End clients without requests in progress; return whether all have gone."""
         return True
 
     async def close(self) -> None:
-        """End connections that are left, and close everything."""
+        """End the remaining connections, and close everything."""
 
 
 class ServingProcess:
-    """One process from its start to its end; to be made and run on its loop."""
+    """One process from its start to its end; made and run on its own loop."""
 
     def __init__(
         self,
@@ -101,7 +101,7 @@ class ServingProcess:
         make: Callable[[Gateway], Service],
         on_stop: Callable[[], None] = lambda: None,
     ) -> None:
-        """Set up; `make` is called when there are settings, `on_stop` when the server stops."""
+        """Set up; `make` is called when settings have come, `on_stop` when the server stops."""
         self._gateway = gateway
         self._make = make
         self._on_stop = on_stop
@@ -110,7 +110,7 @@ class ServingProcess:
         self._end_s = math.inf
 
     def stop(self, within_s: float) -> None:
-        """End within this time, or an earlier one."""
+        """End within this time, or earlier if an earlier end is set."""
         self._end_s = min(self._end_s, asyncio.get_running_loop().time() + within_s)
         self._is_stopped.set()
 
@@ -134,7 +134,7 @@ class ServingProcess:
         self._on_stop()
 
     async def _has_time(self, work: Coroutine[Any, Any, Any]) -> bool:
-        """Wait until this is done; False if the process is stopped before."""
+        """Wait until work is done; return False if the process is stopped before."""
         working = asyncio.ensure_future(work)
         stopped = asyncio.ensure_future(self._is_stopped.wait())
         await asyncio.wait((working, stopped), return_when=asyncio.FIRST_COMPLETED)
@@ -178,7 +178,7 @@ class ServingProcess:
 
 
 def report_of(service: Service, call: Call) -> ClientReport | None:
-    """Make the report on a service's clients, if it has one; `call` asks the supervisor."""
+    """Make the report on a service's clients, if it has any; `call` calls the supervisor."""
     if not service.role:
         return None
     return ClientReport(
@@ -208,7 +208,7 @@ async def check(service: Service, report: ClientReport | None) -> None:
 async def end(service: Service, end_s: Callable[[], float], give_up: Callable[[], None]) -> None:
     """End a service when its clients have gone, or at a time that may still become earlier.
 
-    Then `give_up` answers the requests that are left with errors.
+    At that time `give_up` answers the remaining requests with errors.
     """
     now = asyncio.get_running_loop().time
     await service.end(max(0.0, end_s() - now()))
@@ -223,9 +223,9 @@ async def end(service: Service, end_s: Callable[[], float], give_up: Callable[[]
 
 
 def begin(name: str, sockets: Iterable[str]) -> tuple[Lifeline, dict[str, int]]:
-    """Become the process of this name, by its command line.
+    """Take the name, lifeline and sockets of a process from its command line.
 
-    Returns its lifeline, and the inherited descriptors of sockets.
+    Returns the lifeline, and the inherited descriptors of sockets.
     """
     parser = argparse.ArgumentParser(prog=name)
     parser.add_argument("--lifeline", type=int, required=True, metavar="FD")
@@ -249,9 +249,10 @@ def run(
     *,
     is_small: bool = False,
 ) -> int:
-    """Be a process that serves on sockets that it is given; return its exit status.
+    """Run a process that serves on inherited sockets; return its exit status.
 
-    `is_small` is for one that passes little, and is to take little memory; SIGTERM stops it, too.
+    `is_small` is for a process with little traffic, which should take little memory; SIGTERM stops
+    it as well.
     """
     lifeline, descriptors = begin(name, sockets)
     logs.configure()
@@ -272,7 +273,7 @@ def run(
 
 
 def run_local(name: str, make: Callable[[Gateway, socket.socket], Service]) -> int:
-    """Be a small process with one socket, at which frontends and local programs reach it."""
+    """Run a small process with one socket, for frontends and programs on this machine."""
     return run(
         name, ["socket"], lambda gateway, bound: make(gateway, bound["socket"]), is_small=True
     )

@@ -1,1 +1,1 @@
-"""The tensors of requests and responses: where they are, and how they are put there."""
+"""The tensors of requests and responses: their places, and the copies to shared memory."""

@@ -1,9 +1,9 @@
 """Receives a large message into the arena, where stubs will map it.
 
 Clients announce the size of a message before they send it. Its room in the arena is that large, and
-its memory is made in steps, a step ahead of what has come: for the first out of a shared budget,
-then out of the client's share of the ledger. Who sends next to nothing loses the room, and the
-message is collected in ordinary memory. The only I/O is the payload's.
+its memory is allocated in steps, a step ahead of the arrived bytes: the first steps from a shared
+budget, later ones from the client's share of the ledger. A client that sends next to nothing loses
+the room, and its message is collected in ordinary memory. The only I/O is the payload's.
 """
 
 from __future__ import annotations
@@ -21,14 +21,14 @@ MAX_ANNOUNCED_BYTES = 32 << 20
 
 
 class ByteBudget:
-    """A budget of memory that a process gives for one purpose, beside the ledger."""
+    """A budget of memory for one purpose in a process, apart from the ledger."""
 
     def __init__(self, limit: int = MAX_ANNOUNCED_BYTES) -> None:
-        """Set up, unless said otherwise for bytes that are announced and not yet sent."""
+        """Set up; the default limit is for bytes that are announced and not sent yet."""
         self._left = limit
 
     def reserve(self, size: int) -> int:
-        """Reserve the size, to be released some time, and return it; 0 if less is left."""
+        """Reserve the size, to be released later, and return it; 0 if less is left."""
         if size > self._left:
             return 0
         self._left -= size
@@ -58,7 +58,7 @@ TensorsAt = Callable[[bytes | bytearray | memoryview], int]
 
 
 class Rooms(Protocol):
-    """The gateway's payload."""
+    """The gateway's payload, as far as it reserves room in the arena."""
 
     def reserve_now(self, size: int, tensors_at: int) -> ArenaBuffer | None:
         """Return room in the arena; None if it has to grow first."""
@@ -67,11 +67,11 @@ class Rooms(Protocol):
         """Return room in the arena, which may grow; None if memory is short."""
 
     def abandon(self, room: ArenaBuffer) -> None:
-        """Take back room whose message has not become whole."""
+        """Give room back whose message was not completed."""
 
 
 class ArenaBody:
-    """One message, from its prefix to its last byte."""
+    """A message on its way into memory, from its prefix to its last byte."""
 
     def __init__(self, rooms: Rooms, size: int, budget: ByteBudget, tensors_at: TensorsAt) -> None:
         self._rooms = rooms
@@ -123,7 +123,7 @@ class ArenaBody:
         self._early_bytes += len(part)
 
     def _consider(self, beginning: bytearray | memoryview, size: int) -> None:
-        """Ask for room, once that is allowed; `size` bytes were sent."""
+        """Request room in the arena as soon as that is allowed; `size` bytes have arrived."""
         at = self._tensors_at(beginning)
         if not at and size < min(_HEAD_BYTES, self._size):
             return
@@ -145,7 +145,7 @@ class ArenaBody:
             self._count()
 
     def _has_shown_itself(self, size: int) -> bool:
-        """Return whether a client has sent enough to be believed."""
+        """Return whether a client has sent enough for its announced size to be believed."""
         return size * SENT_PART >= self._step
 
     def room(self) -> memoryview:
@@ -172,7 +172,7 @@ class ArenaBody:
         self.held_bytes = max(0, self._early_bytes + self._due - self._reserved_bytes)
 
     def _make(self, room: ArenaBuffer, end: int) -> bool:
-        """Make the memory before this position; return False if memory is short."""
+        """Allocate the memory before this position; return False if memory is short."""
         try:
             room.make(end)
         except Unavailable:
@@ -181,7 +181,7 @@ class ArenaBody:
         return True
 
     def whole(self) -> ArenaBuffer:
-        """Return the message; to be called once, when all has come. The caller frees it."""
+        """Return the whole message; called once, when all has arrived. The caller frees it."""
         while self._next_room is not None:
             self._move_step()
         room, self._room = self._room, None
@@ -193,7 +193,7 @@ class ArenaBody:
         return ArenaBuffer(early[0] if len(early) == 1 else b"".join(early))
 
     def drop(self) -> None:
-        """Drop the message: the rest will not come."""
+        """Drop the message: the rest will not arrive."""
         self._release_reservation()
         self._is_dropped = True
         for room in (self._room, self._next_room):
@@ -225,7 +225,7 @@ class ArenaBody:
             self._room = room
 
     def _move_step(self) -> None:
-        """Move some of the early bytes, so that others have their turn at the loop."""
+        """Move some of the early bytes; other work of the loop runs between such steps."""
         room = self._next_room
         if room is None:  # it was dropped
             return
@@ -247,7 +247,7 @@ class ArenaBody:
             self._room, self._next_room = room, None
 
     def _end_patience(self) -> None:
-        """End the reservation: count its memory if the client has sent enough, or free it."""
+        """End the reservation: keep its memory if the client has sent enough, else free it."""
         self._release_reservation()
         room = self._room
         if room is not None and not self._has_shown_itself(self._position):
@@ -257,7 +257,7 @@ class ArenaBody:
             self._count()
 
     def _leave(self, room: ArenaBuffer) -> None:
-        """Move the bytes in the room to ordinary memory, before all others, and give it back."""
+        """Move the bytes from the room to ordinary memory, before others; free the room."""
         size, self._position, self._due = self._position, 0, 0
         if size:
             self._early.insert(0, bytearray(room.data[:size]))
@@ -275,7 +275,7 @@ class ArenaBody:
 
 
 class ArenaBuffer:
-    """A body to be used within a with statement; tensors placed meanwhile outlive it."""
+    """A body for use in a `with` block; tensors that were placed in the block outlive it."""
 
     def __init__(
         self, data: Any, arena: Arena | None = None, block: int = 0, start: int = 0, made: int = 0
@@ -297,7 +297,7 @@ class ArenaBuffer:
         self.free()
 
     def make(self, end: int) -> None:
-        """Make its memory before this position. Raises Unavailable if memory is short."""
+        """Allocate the memory before this position. Raises Unavailable if memory is short."""
         if self._arena is not None:
             self._arena.make(self.block, self._start + end)
 

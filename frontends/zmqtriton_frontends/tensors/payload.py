@@ -1,10 +1,10 @@
 """Large tensors of a frontend: requests' go into its arena, responses' are read in place.
 
-The gateway brings and takes the messages; this lives on its loop. A tensor of a response is a view
-of shared memory, and its block is released when the last such view is gone, without a call.
+The gateway brings and takes the messages, on the same loop. A tensor of a response is a view of
+shared memory, and its block is released when the last such view is gone, without a call.
 
-Of a request's tensors those that lie in a client's region that may be mapped are lent to the stub.
-A placement sends nothing, and waits for nothing itself; memory is made if there is too little.
+Tensors of a request in a client's region that may be mapped are lent to the stub. A placement sends
+nothing, and waits for nothing itself; its caller gets more memory if there is too little.
 """
 
 from __future__ import annotations
@@ -48,9 +48,9 @@ COPY_BYTES = 4 << 20
 
 
 class KeptBlocks:
-    """Blocks of a request that was answered, until its answer, which refers to them, is read.
+    """Blocks of an answered request, which the response refers to, until that was read.
 
-    It may end in any thread.
+    May be dropped in any thread.
     """
 
     __slots__ = ("_leases", "blocks")
@@ -69,7 +69,7 @@ class KeptBlocks:
 
 
 class StubPayload:
-    """A body for stubs, with references in place of large tensors."""
+    """The body of a request for stubs, with references instead of large tensors."""
 
     __slots__ = (
         "_arena",
@@ -84,7 +84,7 @@ class StubPayload:
     )
 
     def __init__(self, arena: Arena, keys: Keys | None, *, lends: bool = True) -> None:
-        """Set up; `keys` make the key of its answer in the response cache.
+        """Set up; `keys` make the key of the request in the response cache.
 
         Memory of clients is copied unless it `lends`.
         """
@@ -104,8 +104,8 @@ class StubPayload:
     def place(self, request: CheckedRequest, room: Allocation | None = None) -> Any:
         """Place the tensors that are not placed yet; return None.
 
-        If the arena lacks room for some data, or they take long to copy, returns those: then it is
-        to be called again with a block of this placement's that holds a copy.
+        If the arena lacks room for some data, or their copy takes long, returns the data. Then copy
+        the data into `room`, a block of this placement, and call this again.
         """
         request_id, parameters, outputs, inputs, places = request.body
         keys, placed = self._keys, self._inputs
@@ -139,14 +139,14 @@ class StubPayload:
         return None
 
     def take_back(self) -> None:
-        """Give back its blocks and its loans, which have no readers any more."""
+        """End the leases of the request's blocks and loans, which have no readers any more."""
         if self.blocks:
             self._arena.leases.end(self.blocks)
         for region, _ in self.loans:
             region.give_back()
 
     def keep(self) -> KeptBlocks:
-        """Take back all but the blocks, which the answer refers to."""
+        """End all loans, but keep the blocks that the response refers to."""
         blocks, self.blocks = self.blocks, []
         self.take_back()
         return KeptBlocks(self._arena.leases, blocks)
@@ -162,7 +162,7 @@ class StubPayload:
         return reference
 
     def _locate(self, data: memoryview) -> Reference | None:
-        """Return a reference to data that lie in the arena, aligned as models expect; else None."""
+        """Return a reference to data in the arena that are aligned as models expect; else None."""
         reference = self._arena.locate(data)
         if reference is None or reference.offset % _WORD_BYTES:
             return None
@@ -171,7 +171,7 @@ class StubPayload:
         return reference
 
     def _put(self, data: Any) -> Allocation | None:
-        """Return a block with a copy; None if that takes long, or if there is no room."""
+        """Return a block with a copy; None if the copy takes long, or if there is no room."""
         size = len(data)
         room = self._arena.allocate(size) if size <= COPY_BYTES else None
         if room is not None:
@@ -189,7 +189,7 @@ def copy(data: Any, view: memoryview, start: int, end: int) -> None:
 
 
 class Payload:
-    """The arena, the mappings, and the readers of both."""
+    """The arena, the mappings, and the requests and responses that use them."""
 
     def __init__(
         self,
@@ -198,7 +198,7 @@ class Payload:
         tell: Callable[[Any], None],
         release: Callable[[wire.Release], None],
     ) -> None:
-        """Set up; `tell` sends to the supervisor, `release` to the broker."""
+        """Set up; `tell` sends messages to the supervisor, `release` to the broker."""
         self.arena = make_arena(serial, memory, is_gradual=True)
         self.keys = keys_of(memory.cache_secret)
         self.releases = Releases(release)
@@ -222,7 +222,7 @@ class Payload:
     def place_now(self, request: CheckedRequest) -> StubPayload | None:
         """Place the request's large tensors in shared memory.
 
-        None if it has to be made first, or if that takes long.
+        Returns None if memory must be allocated first, or if copies take long.
         """
         placed = self._placement(request)
         try:
@@ -235,7 +235,7 @@ class Payload:
         return None
 
     async def place(self, request: CheckedRequest) -> StubPayload:
-        """Place large tensors when there is memory. Raises Unavailable if that is short."""
+        """Place a request's large tensors; wait for memory. Raises Unavailable if it is short."""
         placed = self._placement(request)
         with ExitStack() as regions:
             for tensor in request.body.inputs:  # all of them, before anything is waited for
@@ -254,7 +254,7 @@ class Payload:
         return placed
 
     async def _fill(self, room: Allocation, data: Any) -> None:
-        """Copy data in steps, between which others have their turn at the loop."""
+        """Copy data in steps, between which the loop does other work."""
         size, block = len(data), room.reference.block
         for start in range(0, size, COPY_BYTES):
             if start:
@@ -271,13 +271,13 @@ class Payload:
         return StubPayload(self.arena, self.keys if is_keyed else None, lends=not may_last)
 
     def is_lent(self, data: Any) -> bool:
-        """True for data of a request that its sender may change once it has the answer."""
+        """True for data of a request that its sender may change once it has the response."""
         reference = self.arena.locate(data) if type(data) is memoryview else None
         is_users = reference is not None and reference.segment >= USERS_FROM
         return is_users or type(data) is RegionContents
 
     def answered(self, own_id: int) -> None:
-        """Take back the request's tensors after the final reply: they have no readers any more."""
+        """End the leases of a request's tensors after its final reply: nothing reads them now."""
         placed = self.placed.pop(own_id, None)
         if placed is not None:
             placed.take_back()
@@ -299,7 +299,7 @@ class Payload:
         return self._gathered(allocation, size, tensors_at)
 
     def reserve_now(self, size: int, tensors_at: int) -> ArenaBuffer | None:
-        """Reserve room for a body, of memory that is there already; None without any."""
+        """Reserve room for a body in memory that exists already; None without room."""
         allocation = self.arena.allocate(size + _ALIGNMENT)
         return None if allocation is None else self._gathered(allocation, size, tensors_at)
 
@@ -310,7 +310,7 @@ class Payload:
         return ArenaBuffer(view, self.arena, allocation.reference.block, start, made)
 
     def abandon(self, room: ArenaBuffer) -> None:
-        """Take back room whose body has not become whole."""
+        """Give room back whose body was not completed."""
         self.segments.abandon(room.block)
 
     async def gather(
@@ -320,11 +320,12 @@ class Payload:
         tensors_at: int,
         hold: Callable[[int], None] = lambda size: None,
     ) -> ArenaBuffer:
-        """Return a request's body in one piece, and keep none of the others.
+        """Return a request's body in one piece, and drop the pieces.
 
-        A small one, or one without room, lies elsewhere. `hold` gets the bytes of a copy before it
-        is made, and raises if there is no room for them. When all is in the arena, it gets those of
-        the copy and of the pieces, as a negative number: they are held no more.
+        A small body, or one without room in the arena, is in ordinary memory. `hold` gets the size
+        of a copy before it is made, and raises if there is no room. When the body is in the arena,
+        `hold` gets the size of the copy and the pieces as a negative number: they are no longer
+        held.
         """
         has_large = size - tensors_at > INLINE_BYTES
         if has_large:
@@ -360,14 +361,14 @@ class Payload:
     ) -> ResponseBody | None:
         """Return the response with its large tensors as views, released with the last of them.
 
-        Or let go of what was kept for it. None if their memory has to be requested first: then
-        nothing was done.
+        If that fails, drops `kept`. Returns None, and does nothing, if memory has to be requested
+        first.
         """
         references = wire.references_in(response.outputs)
         return None if self.mappings.missing(references) else self._open(response, references, kept)
 
     async def open(self, response: ResponseBody, kept: KeptBlocks | None = None) -> ResponseBody:
-        """Return the response, however long it takes. Raises Unavailable if the memory is gone."""
+        """Return the response, even if that takes long. Raises Unavailable if memory is gone."""
         references = wire.references_in(response.outputs)
         if self.mappings.missing(references):
             await self._map_all(references, kept)
@@ -393,7 +394,7 @@ class Payload:
         return wire.make(ResponseBody, (response.parameters, outputs))
 
     def discard(self, data: bytes) -> None:
-        """Release the memory that the response in this body refers to; it will not be read."""
+        """Release the memory that the response in this body refers to: nothing will read it."""
         blocks = blocks_of(data)
         if blocks:
             self.releases.add(blocks)
@@ -424,10 +425,10 @@ class Payload:
     # ------------------------------------------------------------- the broker
 
     def change_broker(self, unread: Iterable[bytes]) -> list[wire.HeldBlocks]:
-        """Return the blocks of other processes that this one holds, for the next broker.
+        """Return the blocks of other processes that this process holds, for the next broker.
 
-        They include those in unread responses. Blocks of this process that no other one reports to
-        the next broker in time will be free.
+        They include the blocks of unread responses. Blocks of this process that no other process
+        reports to the next broker in time become free.
         """
         # a step of an ensemble may read them long after the request was refused
         self.arena.leases.lend(block for one in self.placed.values() for block in one.blocks)

@@ -1,6 +1,7 @@
 """References to the parts of requests and responses that are, or will be, in shared memory.
 
-Opens nothing. Blocks of others that are no longer read here are released by way of the broker.
+Opens nothing. Blocks of other processes that are no longer read here are released through the
+broker.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ _MAX_WAITING = 8
 
 
 def is_large(body: RequestBody) -> bool:
-    """True if a tensor of the request has to be placed."""
+    """True if a tensor of the request must be placed in shared memory."""
     for tensor in body.inputs:
         if type(tensor.data) is RegionContents or len(tensor.data) > INLINE_BYTES:
             return True
@@ -54,7 +55,7 @@ def read_response(body: bytes, *, has_places: bool = False) -> ResponseBody:
 
 
 def size_of(body: bytes) -> int:
-    """Return the memory that a response takes: that of its body and of what it refers to."""
+    """Return the memory that a response takes: its body, and the blocks that it refers to."""
     size = len(body)
     if type(body) is PlacedBody:
         with suppress(ProtocolError):
@@ -85,7 +86,7 @@ class Releases:
         self._has_ended = False
 
     def add(self, blocks: list[Block]) -> None:
-        """Release blocks soon."""
+        """Release blocks soon, together with others."""
         if self._has_ended:
             return  # the broker releases what a process has that has left
         self.blocks.extend(blocks)
@@ -113,7 +114,7 @@ class Releases:
     def take(self) -> list[list[Block]]:
         """Return the blocks to release now, in a list for each message.
 
-        The timer stays: for the next ones, since it costs more than finding nothing.
+        The timer is kept for later blocks: a new one would cost more than a call without blocks.
         """
         taken, blocks = [], self.blocks
         while blocks:
@@ -124,7 +125,7 @@ class Releases:
         return taken
 
     def end(self) -> None:
-        """Send nothing more; arrays may be dropped at any time after."""
+        """Send nothing more; arrays may still be dropped at any later time."""
         self._has_ended = True
         if self._timer is not None:
             self._timer.cancel()

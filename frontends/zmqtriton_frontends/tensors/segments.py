@@ -1,4 +1,4 @@
-"""Shared memory from the supervisor: for a frontend's arena, and of other processes."""
+"""Shared memory from the supervisor: segments for a frontend's arena, and other processes'."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class Segments:
     """Lets the arena grow and shrink, and maps the segments of other processes."""
 
     def __init__(self, arena: Arena, mappings: Mappings, send: Callable[[Any], None]) -> None:
-        """`send` sends a message to the supervisor."""
+        """Set up; `send` sends a message to the supervisor."""
         self._arena = arena
         self._mappings = mappings
         self._send = send
@@ -66,7 +66,7 @@ class Segments:
         return allocation
 
     async def _grow(self, size: int, is_users: bool) -> Allocation | None:
-        """Add a segment; return a block if there is room after all. Raises Unavailable."""
+        """Add a segment and return None, or return a block that was freed. Raises Unavailable."""
         for is_last_try in (False, True):
             request = self._arena.segment_request(size, is_users=is_users)
             created, descriptor = await self._await_created(request)
@@ -111,7 +111,7 @@ class Segments:
         self._trim_timer = self._loop.call_later(IDLE_S, self._trim) if self._arena.bytes else None
 
     def abandon(self, block: int) -> None:
-        """Free a block that will not be used, and the memory that was made for it."""
+        """Free a block that will not be used, and its segment if that was made for it."""
         self._free(self._arena.abandon(block))
 
     def _free(self, segments: list[wire.FreeSegment]) -> None:
@@ -121,7 +121,7 @@ class Segments:
     # -------------------------------------------------------------- mappings
 
     async def map(self, owner: int, segment: int) -> None:
-        """Raises Unavailable where the segment is gone, or has no room here."""
+        """Map a segment. Raises Unavailable if it is gone, or does not fit here."""
         key = (owner, segment)
         answer = self._answers.get(key)
         if answer is None:

@@ -1,4 +1,4 @@
-"""The process of the access log: takes lines of all frontends and writes them to one file.
+"""The process of the access log: takes lines from all frontends and writes them to one file.
 
 Run by the server as `python -m zmqtriton_standard.access_log.process`.
 """
@@ -35,7 +35,7 @@ _LINES = "zmqtriton_access_log_lines_dropped_total"
 class LogFile:
     """The file, written by a thread: a slow disk does not hold up the process.
 
-    A file that was moved away, as logrotate does, is made anew within a second.
+    If the file was moved away, as logrotate does, a new one is made within a second.
     """
 
     def __init__(self, path: str) -> None:
@@ -66,7 +66,7 @@ class LogFile:
             self._drop(lines, "the disk does not keep up")
 
     def end(self) -> None:
-        """End once everything so far is written."""
+        """End once all lines so far are written."""
         self._queue.put(None)
 
     def _run(self) -> None:
@@ -119,7 +119,7 @@ class LogFile:
 
 
 class AccessLogService(Receiver):
-    """The process, as frontends see it."""
+    """The process of the access log, as frontends see it."""
 
     def __init__(self, gateway: Gateway, listener: socket.socket) -> None:
         """Set up with a bound socket."""
@@ -143,7 +143,7 @@ class AccessLogService(Receiver):
 
 
 class _Connection(asyncio.Protocol):
-    """The connection of one frontend."""
+    """The connection of a frontend."""
 
     def __init__(self, service: AccessLogService) -> None:
         self._service = service

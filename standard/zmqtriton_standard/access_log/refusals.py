@@ -1,4 +1,4 @@
-"""The lines of requests without access, in each process that refuses any; figures of the log.
+"""Lines of requests without access, in each process that refuses some; figures of the log.
 
 Imports nothing of inferences, so that the process of metrics remains small.
 """

@@ -17,7 +17,7 @@ _LEFT_OUT = "'…'"
 
 
 def _without_names(error: Exception) -> str:
-    """Return the text of an error; of a client's own errors without the names that it sent."""
+    """Return the text of an error, without names that the client sent if the error is its own."""
     text = clipped(str(error))
     is_clients = getattr(error, "http_status", ZmqTritonError.http_status) < 500
     return _CLIENTS.sub(_LEFT_OUT, text) if is_clients else text
@@ -38,7 +38,7 @@ class AccessLog:
         return checked.with_observer(_Entry(self._line, ask.begun_ns, stages, document))
 
     def refused(self, ask: Ask, error: ZmqTritonError) -> None:
-        """Write the line of a request that does not enter."""
+        """Write the line of a request that the entrance refuses."""
         if isinstance(error, refusals.AccessRefused):
             error.is_reported = True
         document = _document(ask, ask.target[1])
@@ -47,7 +47,7 @@ class AccessLog:
 
 
 class _Entry:
-    """An observer, which sends one line at the end."""
+    """An observer of one request, which sends its line at the end."""
 
     context = ""
 

@@ -1,4 +1,4 @@
-"""The server for people, over HTTP: its pages, its API described, its state, operations on it."""
+"""The server for people, over HTTP: pages, a description of its API, its state, operations."""
 
 from __future__ import annotations
 

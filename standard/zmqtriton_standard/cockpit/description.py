@@ -1,8 +1,8 @@
 """GET /openapi.json: the API of this server as OpenAPI 3.1, with an example for each model.
 
-Made of the table of routes that the application is built of, so it can neither miss one nor name
-one that is not there. What a table cannot say (summaries, bodies) is in openapi_text.py, and of
-the routes of extensions in theirs. Examples are made of signatures, small, and the same each time.
+Made from the application's own table of routes, so it has exactly the server's routes. Facts that
+are not in the table (summaries, bodies) are in openapi_text.py, and in extensions for their routes.
+Examples are made from signatures, are small, and are the same each time.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ _TIMEOUT = {
 
 
 class Description:
-    """The responder; `table` may still grow until the first request."""
+    """The responder of the description; routes may be added to `table` before the first request."""
 
     def __init__(self, gateway: Gateway, table: Sequence[Route]) -> None:
         self._gateway = gateway
@@ -200,7 +200,7 @@ def _parameter(name: str, converter: str) -> dict[str, Any]:
 
 
 def _operation_id(method: str, path: str) -> str:
-    """Return an id, as unique as path and method; parameters begin with a capital letter."""
+    """Return an id, as unique as path and method; parameters in it begin with a capital letter."""
     words = re.sub(r"{(\w)", lambda match: "By" + match[1].upper(), path)
     return "_".join((method.lower(), *re.findall(r"\w+", words)))
 
@@ -236,7 +236,7 @@ def _infer_example(text_of: _TextOf, model: ModelVersion) -> dict[str, Any] | No
 
 
 def _generate_example(text_of: _TextOf, model: ModelVersion) -> dict[str, Any] | None:
-    """Return the flat JSON of generate; None as of an inference."""
+    """Return an example of generate's flat JSON; None in the cases of an inference."""
     inputs = _presentable_inputs(model)
     if inputs is None:
         return None
@@ -248,7 +248,7 @@ def _generate_example(text_of: _TextOf, model: ModelVersion) -> dict[str, Any] |
 
 
 def _presentable_inputs(model: ModelVersion) -> list[signature.Input] | None:
-    """Return the inputs that a request needs; None if JSON cannot have them all in a few lines."""
+    """Return the inputs that a request needs; None unless all fit into a few lines of JSON."""
     inputs = [each for each in model.signature.inputs.values() if not each.optional]
     is_presentable = all(
         datatypes.BY_NUMBER[each.datatype].json_kind and math.prod(_shape(each)) <= _MAX_ELEMENTS

@@ -1,6 +1,7 @@
-"""Operations on models while they serve. The supervisor acts; this decides who may ask for it.
+"""Operations on models while they serve. Decides which clients may use them; the supervisor acts.
 
-Clients may steer where they may load and unload models, and wherever a key or a token guards it.
+Clients may steer where they may load and unload models, and wherever a key or a token guards these
+routes.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ _REFUSAL_OF_SERVER = (
 
 
 def is_guarded(settings: FrontendSettings) -> bool:
-    """True if only clients with a key or a token get here."""
+    """True if a key or a token guards these routes."""
     guarded = by_category(settings.access.restrictions)
     return CATEGORY in guarded or _GENERAL_CATEGORY in guarded or bool(settings.access.tokens)
 
@@ -88,7 +89,7 @@ class Operations:
         resp.data = json_documents.write(canaries[0])
 
     async def change_canary(self, req: HttpRequest, resp: falcon.asgi.Response, model: str) -> None:
-        """Start a canary if a version is named, else change the one that runs."""
+        """Start a canary if a version is named, else change the running canary."""
         document = await self._changes(req)
         verb = "canary.start" if "version" in document else "canary.change"
         await self._call_about_canary(resp, verb, {**document, "model": model})
@@ -132,7 +133,7 @@ class Operations:
         resp.data = json_documents.write(await self._gateway.call(verb, call))
 
     async def _changes(self, req: HttpRequest, *, is_of_server: bool = False) -> dict[str, Any]:
-        """Return the body's object, if the client may change anything."""
+        """Return the object in the body, if the client may change anything."""
         body = await req.read_control()
         if not (self._is_guarded if is_of_server else self._is_open):
             raise falcon.HTTPForbidden(description=_REFUSAL_OF_SERVER if is_of_server else _REFUSAL)

@@ -1,7 +1,8 @@
-"""The pages for browsers, at `/` and at `/docs`, the files that they load, and all routes here.
+"""The pages for browsers, at `/` and `/docs`, the files that they load, and their routes.
 
-The files are read once, when the application is built. They hold nothing of this server: whatever
-they show they ask the API for, like any client, so they are open where all of it is restricted.
+The files are read once, when the application is built. They contain nothing of this server: they
+ask the API for all that they show, like any client, so they are open even if all of the API is
+restricted.
 """
 
 from __future__ import annotations
@@ -105,7 +106,7 @@ def wants_html(accept: str) -> bool:
 
 
 def _with_pages(gateway: Gateway, table: list[Route]) -> Sequence[Route]:
-    """Return the routes with the pages, and the description of all."""
+    """Return the routes, with the routes of the pages and of the description."""
     if not gateway.settings.option("allow_web_page"):
         return ()
     whole = list(table)

@@ -1,7 +1,7 @@
 """The state of the server for people: its processes, models, history and log.
 
-The supervisor and the metrics process know; this puts their answers together, without what a
-client's token is not for.
+Combines answers of the supervisor and the metrics process, and leaves out models that the client's
+token may not see.
 """
 
 from __future__ import annotations
@@ -165,7 +165,7 @@ def _number(req: HttpRequest, name: str, default: float, *, least: int = 0) -> f
 def _visible(
     document: dict[str, Any], index: Iterable[Mapping[str, Any]], grant: Grant | None
 ) -> dict[str, Any]:
-    """Return a status without what the holder of a token may not see."""
+    """Return a status without the rows that the holder of a token may not see."""
     if grant is None or grant.is_for_all_models:
         return document
     kept = {key: document[key] for key in _OF_SERVER}
@@ -232,7 +232,7 @@ def _models(
 
 
 def _add_troubles(document: Mapping[str, Any], now_s: float) -> None:
-    """Say of each version that is ready what its requests meet now, if that is known."""
+    """Add to each ready version the trouble that its requests have now, if that is known."""
     counts, processes, quotas = (
         _by_version(document.get(table)) for table in ("counts", "processes", "quotas")
     )
@@ -290,8 +290,8 @@ def trouble_of(
 ) -> str:
     """Return the worst two of a version's troubles, or "".
 
-    `counts` are the broker's; without `last_error` the reader may not see the texts of errors.
-    `rates` are those of the last seconds. The processes and quotas are those of the version.
+    `counts` are the broker's; without `last_error` the reader may not see texts of errors. `rates`
+    are of the last seconds. The processes and quotas are the version's.
     """
     processes = [*processes]
     troubles = (

@@ -1,4 +1,4 @@
-"""Commands of `zmqtriton` that write files for people who run servers."""
+"""Commands of `zmqtriton` that write files for operators."""
 
 from zmqtriton.sdk import AddOn, Command
 

@@ -1,7 +1,7 @@
 """`zmqtriton deploy [KIND [DIRECTORY]]`: writes the files of a deployment, and says what to do.
 
-A kind is a folder of `deploy/`, which is the package zmqtriton_deploy where this is installed.
-Nothing here knows which kinds there are: the README.md of each says what is printed.
+A kind is a folder of `deploy/`, which is installed as the package zmqtriton_deploy. This module
+knows no kind: the README.md of a kind has the text to print.
 """
 
 from __future__ import annotations
@@ -96,7 +96,7 @@ def _overview() -> str:
 
 
 def write_files(source: Path, directory: Path, *, overwrites: bool) -> list[Path]:
-    """Copy all files, and return their names. Raises DeployError if others are there instead."""
+    """Copy all files, and return their names. Raises DeployError if it would overwrite others."""
     contents = {
         path.relative_to(source): _read(path)
         for path in sorted(source.rglob("*"))
@@ -118,7 +118,7 @@ def write_files(source: Path, directory: Path, *, overwrites: bool) -> list[Path
 
 
 def _read(path: Path) -> bytes:
-    """Return the content of a file as it is written: pages elsewhere are named, not linked."""
+    """Return the content of a file to write: instead of links, it names pages elsewhere."""
     content = path.read_bytes()
     return (
         _OUTER_LINK.sub(_name_page, content.decode()).encode() if path.name == _README else content
@@ -143,7 +143,7 @@ def opening(readme: str) -> str:
 
 
 def terminal_text(markdown: str) -> str:
-    """Return Markdown with its tables aligned, and without the signs of code and links."""
+    """Return Markdown as plain text, with aligned tables, and without signs for code and links."""
     done: list[str] = []
     rows: list[list[str]] = []
     for line in [*markdown.strip().splitlines(), ""]:

@@ -155,7 +155,7 @@ def _limits(grant: Grant) -> list[str]:
 
 @contextmanager
 def _locked(name: str, *, create: bool = False) -> Iterator[str]:
-    """Keep others from changing the file meanwhile; return its path without links."""
+    """Keep other processes from changing the file; return its path, with links followed."""
     while True:
         path = os.path.realpath(name)
         flags = os.O_RDWR | os.O_CLOEXEC | (os.O_CREAT if create else 0)

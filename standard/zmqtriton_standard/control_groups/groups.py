@@ -1,8 +1,8 @@
 """Control groups: one for the server's own processes, one for each model, one for each instance.
 
 The kernel kills an instance that exceeds its memory, and shares the cores by the weights of models.
-All groups are made below the server's own, and are gone when it ends; those of a server that was
-killed go with the next one's start.
+All groups are made below the server's own group, and are removed when the server ends; if it was
+killed, the next server removes them at its start.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ def find_own_group(proc: Path = Path("/proc")) -> Path:
 
 
 def _mount(mounts: str) -> tuple[str, str]:
-    """Return which group is mounted, and where."""
+    """Return the mounted control group, and the directory where it is mounted."""
     for line in mounts.splitlines():
         before, _, after = line.partition(" - ")
         if after.startswith("cgroup2 "):
@@ -126,7 +126,7 @@ def prepare_control_groups(proc: Path = Path("/proc")) -> ControlGroups:
 def leave_reload(service: Path, pid: int) -> Path:
     """Move the process from systemd's group for reloads into a new group next to it.
 
-    The running server, from which it takes over, has its groups in the same place. Raises OSError.
+    The running server, which this one replaces, has its groups in the same place. Raises OSError.
     """
     for left in (*service.glob(f"{_NEXT}*/*/"), *service.glob(f"{_NEXT}*/")):
         with suppress(OSError):  # a server is in it
@@ -151,7 +151,7 @@ class ControlGroups:
         self._has_cpu = False
 
     def begin(self) -> None:
-        """Make the server's group. Raises OSError."""
+        """Make the group of the server. Raises OSError."""
         for left in (*self.own.glob(f"{_MODEL}*/*/"), *self.own.glob("zmqtriton-*/")):
             left.rmdir()
         server = self.own / _SERVER
@@ -190,7 +190,7 @@ class ControlGroups:
         return group
 
     def set_cpu_weight(self, model: str, weight: int) -> None:
-        """Share the cores by weights from now on, between models that are busy. Raises OSError."""
+        """Set the weight of a model's share of the cores, among busy models. Raises OSError."""
         if not self._has_cpu:
             _write(self.own / "cgroup.subtree_control", "+cpu")
             _write(self.own / _SERVER / "cpu.weight", str(_SERVER_CPU_WEIGHT))
@@ -215,7 +215,7 @@ class ControlGroups:
         return bool(_LIMIT_REACHED.search(events) and _KILLED.search(events))
 
     def remove(self, serial: int) -> None:
-        """Remove the group of a dead instance, and kill what it has left there."""
+        """Remove the group of a dead instance, and kill the processes that it has left there."""
         group = self._instances.pop(serial, None)
         if group is None:
             return
@@ -225,7 +225,7 @@ class ControlGroups:
         self.remove_empty()
 
     def remove_empty(self) -> None:
-        """Remove empty groups. To be called once a second."""
+        """Remove empty groups. Call this once a second."""
         for group in list(self._leaving):
             with suppress(OSError):
                 group.rmdir()

@@ -1,6 +1,6 @@
 """`zmqtriton-ctl`: shows what a running server on this machine does, and commands it.
 
-Talks over the control socket in the server's runtime directory, and needs nothing else of it.
+Uses nothing of the server but the control socket in its runtime directory.
 """
 
 from zmqtriton.sdk import AddOn

@@ -1,4 +1,4 @@
-"""Asks the server that is meant, for every command; the end of one that fails."""
+"""Sends each command's questions to the selected server; reports failures, and exits."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _NO_SERVER = 2
 
 @contextmanager
 def exit_on_error() -> Iterator[None]:
-    """Print the error, and end the program with the status for it."""
+    """Print an error of the block, and end the program with the exit status for it."""
     try:
         yield
     except NoServerError as error:
@@ -49,7 +49,7 @@ def change_model(
     timeout_s: float | None = None,
     **arguments: Any,
 ) -> Any:
-    """Have the server do something with a model, and return the answer; "" names no model."""
+    """Let the server carry out a call about a model; return the answer. "" names no model."""
 
     def question(client: Client) -> Any:
         client.check_model(model)

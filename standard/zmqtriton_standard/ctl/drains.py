@@ -1,4 +1,4 @@
-"""`zmqtriton-ctl drain` and `undrain`: clients go elsewhere, then something is done."""
+"""`zmqtriton-ctl drain` and `undrain`: clients go elsewhere, then a step may follow."""
 
 from __future__ import annotations
 
@@ -100,9 +100,9 @@ def _name(model: str, instance: str) -> str:
 
 
 def _follow(client: Client, model: str, instance: str) -> dict[str, Any]:
-    """Show how far the drain is until it is over; return what became of it.
+    """Show how far the drain is until it is over; return its result.
 
-    Raises ZmqTritonError if what should follow has failed.
+    Raises ZmqTritonError if the step after the drain has failed.
     """
     name, shown = _name(model, instance), ""
     while True:

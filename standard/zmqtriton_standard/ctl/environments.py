@@ -128,7 +128,7 @@ def _prepare(demand: ModelEnvironment, cache: EnvironmentCache, *, verbose: bool
 
 
 class _ShownSteps:
-    """Shows the present step; of the log, warnings and errors, or all of it."""
+    """Shows the present step, and of the log warnings and errors, or all of it."""
 
     def __init__(self, line: LiveLine, *, verbose: bool) -> None:
         self._line = line
@@ -149,7 +149,7 @@ def _print_prepared(result: dict[str, str]) -> None:
 
 
 def _find_directories(context: click.Context, what: tuple[str, ...]) -> Iterator[Path]:
-    """Return the directories that are meant."""
+    """Return the directories that the arguments name."""
     names = [name for name in what if not os.path.isdir(name)]
     yield from (Path(name) for name in what if os.path.isdir(name))
     if what and not names:

@@ -1,4 +1,4 @@
-"""The HTTP port of a server, as our programs ask it."""
+"""The HTTP port of a server, as our programs use it."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ _HEADER_VALUE = re.compile(r"[\t\x20-\x7e]*")
 
 
 class RefusedRequest(ZmqTritonError):
-    """Raised for an answer with an error; the text is the server's."""
+    """Raised for a response with an error; the text is the server's."""
 
     def __init__(self, text: str, status: int = 0) -> None:
         super().__init__(text)
@@ -54,7 +54,7 @@ class Answer(NamedTuple):
 
 
 class HttpService:
-    """A port that is asked with these headers. Raises InvalidArgument for an invalid URL."""
+    """An HTTP port, and headers for each request. Raises InvalidArgument for an invalid URL."""
 
     def __init__(self, url: str, headers: Mapping[str, str], timeout_s: float) -> None:
         self.url = _check_url(url)
@@ -119,7 +119,7 @@ class HttpService:
             raise NoServerError(f"{self.url} does not speak HTTP; {hint}") from None
 
     def raw_request(self, path: str, body: bytes, headers: Mapping[str, str]) -> bytes:
-        """Return the bytes of a POST, for those who send it themselves to `address`."""
+        """Return the bytes of a POST, for callers who send it to `address` themselves."""
         parts = urlsplit(self.url)
         named = {"Host": parts.netloc, **self._headers, **headers, "Content-Length": str(len(body))}
         lines = [
@@ -130,7 +130,7 @@ class HttpService:
 
     @property
     def address(self) -> str:
-        """The host and the port, one that the URL leaves out too."""
+        """The host and the port, also the port that the URL leaves out."""
         parts = urlsplit(self.url)
         host = f"[{parts.hostname}]" if ":" in (parts.hostname or "") else parts.hostname
         return f"{host}:{parts.port or _USUAL_PORTS[parts.scheme]}"

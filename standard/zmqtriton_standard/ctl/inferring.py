@@ -1,6 +1,6 @@
-"""`zmqtriton-ctl infer`: asks a model over the server's HTTP port and prints its outputs.
+"""`zmqtriton-ctl infer`: sends a request to a model over HTTP, and prints its outputs.
 
-Other commands that ask models take its options, and the request that these describe.
+Other commands that call models share its options, and the request that they describe.
 """
 
 from __future__ import annotations
@@ -79,7 +79,7 @@ class PreparedRequest(NamedTuple):
     pieces: tuple[bytes, ...]
 
     def encode(self, *, is_stream: bool = False) -> tuple[bytes, dict[str, str]]:
-        """Return the body for HTTP, and its headers; streams answer with JSON alone."""
+        """Return the body for HTTP and its headers; for a stream, the responses are JSON alone."""
         parameters = self.document.get("parameters", {})
         if not is_stream:
             parameters = {"binary_data_output": True, **parameters}
@@ -103,7 +103,7 @@ def read_json(file: str) -> Any:
 def prepare(
     service: HttpService, path: str, words: Sequence[str], document: Any, fill: str
 ) -> PreparedRequest:
-    """Make a request; `fill` says with what to fill inputs that are not given, "" for nothing.
+    """Make a request; `fill` names the values for inputs that are not given, "" for none.
 
     The model's metadata has the types and shapes. Raises InvalidArgument.
     """
@@ -135,7 +135,7 @@ def prepare(
 
 
 class RequestOptions(NamedTuple):
-    """The choices of the user about a request."""
+    """The user's choices for a request."""
 
     model: str
     inputs: tuple[str, ...]
@@ -165,7 +165,7 @@ class RequestOptions(NamedTuple):
         return HttpService(self.url or find_url(client), self.headers, self.timeout)
 
     def prepare(self, service: HttpService) -> PreparedRequest:
-        """Make the request. Raises InvalidArgument, and what the service raises."""
+        """Make the request. Raises InvalidArgument, and the errors of the service."""
         document = None if self.file is None else read_json(self.file)
         return prepare(service, self.path, self.inputs, document, self.fill or "")
 
@@ -190,10 +190,10 @@ def with_request_options(command: Callable[..., None]) -> Callable[..., None]:
 def infer(context: click.Context, request_options: RequestOptions, form: str) -> None:
     """Send a request to MODEL, and print its outputs.
 
-    Those of a decoupled model are printed one by one, as they come.
-    VALUE is a number, several with commas, a text, a list in JSON, or @FILE: a .npy file, or
-    any file for an input of BYTES. Shapes and types are the model's. --json reads an object of
-    values by name, or a whole request of the protocol.
+    Responses of a decoupled model are printed one by one, as they come. VALUE is a number, several
+    with commas, a text, a list in JSON, or @FILE: a .npy file, or any file for an input of BYTES.
+    Shapes and types are the model's. --json reads an object of values by name, or a whole request
+    of the protocol.
     """
 
     def question(client: Client) -> dict[str, Any]:
@@ -233,7 +233,7 @@ def _is_decoupled(service: HttpService, path: str) -> bool:
 
 
 def _stream(service: HttpService, path: str, request: PreparedRequest) -> Iterator[dict[str, Any]]:
-    """Yield the responses of a stream. Raises RefusedRequest for its error."""
+    """Yield the responses of a stream. Raises RefusedRequest for an error in it."""
     body, headers = request.encode(is_stream=True)
     began_s = time.perf_counter()
     for document in service.stream(f"{path}/infer_stream", body, headers):
@@ -263,7 +263,7 @@ def _ask(service: HttpService, path: str, request: PreparedRequest) -> dict[str,
 
 
 def _with_arrays(document: dict[str, Any], data: bytes = b"") -> dict[str, Any]:
-    """Return a response with arrays as data, which is in the document or behind it."""
+    """Return a response with arrays as data, read from the document or from `data` behind it."""
     import numpy as np
 
     from zmqtriton_standard.ctl import values

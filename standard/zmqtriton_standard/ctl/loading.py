@@ -27,7 +27,7 @@ _LOOK_EVERY_S = 0.1
 
 @contextmanager
 def shown_load(client: Client, model: str) -> Iterator[None]:
-    """Show what the load of a model waits for; "" is that of any model."""
+    """Show the steps of a model's load while they last; "" shows the loads of all models."""
     done = threading.Event()
     with LiveLine(model or "loading") as line:
         watcher = threading.Thread(
@@ -55,7 +55,7 @@ def _watch(server: ServerSelector, model: str, line: LiveLine, done: threading.E
 
 
 def describe(phases: dict[str, str], model: str) -> str:
-    """Describe a load by its phase, or all loads."""
+    """Describe the phase of a model's load, or of all loads."""
     if model:
         return phases.get(model, "")
     return ", ".join(f"{name} ({phase})" for name, phase in phases.items())
@@ -133,7 +133,7 @@ def restart(context: click.Context, *, model: str, no_wait: bool, instance: str,
 def reload(context: click.Context, *, model: str, force: bool, form: str) -> None:
     """Load MODEL, or every model, if its files have changed.
 
-    No request fails, and the old files serve on if the new ones cannot be loaded. With
+    No request fails, and the old version continues to serve if the new files cannot be loaded. With
     --model-control-mode none and poll, new models are loaded and models without a directory are
     unloaded; with explicit, this is about loaded models. With --force a model that hangs, or holds
     too much memory, gets new processes; the old ones end when their requests have.
@@ -217,12 +217,12 @@ def _is_back(stubs: list[dict[str, Any]], before: Container[int]) -> bool:
 def scale(context: click.Context, model: str, count: int | None, group: str, form: str) -> None:
     """Give MODEL COUNT instances without a failed request.
 
-    Without COUNT, show how many it has.
+    Without COUNT, show the number of instances.
 
-    New ones are started before the others may end, and those finish what they execute. Works in
-    every model control mode. It holds over reloads until MODEL is unloaded, or another
-    instance_group is configured. If another number is asked for before the instances are ready, the
-    answer says so.
+    New instances are started before old ones may end, and old ones finish what they execute. Works
+    in every model control mode. The number lasts over reloads, until MODEL is unloaded or another
+    instance_group is configured. The answer names a number that was requested before the instances
+    are ready.
     """
     arguments: dict[str, Any] = {} if count is None else {"count": count, "group": group}
     answer = change_model(context, "scale", model, **arguments)
@@ -288,7 +288,7 @@ def repository() -> None:
 @with_format
 @click.pass_context
 def register(context: click.Context, path: str, form: str) -> None:
-    """Look for models in PATH too."""
+    """Look for models in PATH as well."""
     _change_repositories(context, "repository.register", path, form)
 
 

@@ -1,4 +1,4 @@
-"""`zmqtriton-ctl logs` and `log-settings`: lines of the log, and which ones a server writes."""
+"""`zmqtriton-ctl logs` and `log-settings`: shows log lines, and sets which ones are written."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ Document = Mapping[str, Any]
 
 @dataclass(frozen=True)
 class _Selection:
-    """The lines that are asked for."""
+    """The selection of lines that the user asks for."""
 
     model: str
     instance: str
@@ -46,7 +46,7 @@ class _Selection:
         )
 
     def _is_named(self, line: dict[str, Any]) -> bool:
-        """True for a line of the server about the instance."""
+        """True for a line of the server that names the instance."""
         name = rf"(?<![\w.-]){re.escape(self.instance)}(?![\w-])"
         return not line["instance"] and re.search(name, line["text"]) is not None
 
@@ -220,7 +220,7 @@ def parse_moment(text: str, now_s: float) -> float:
 
 @dataclass(frozen=True)
 class PreviousProcess:
-    """A process of an instance that is dead."""
+    """A dead process of an instance."""
 
     instance: str
     pid: int
@@ -233,10 +233,10 @@ class PreviousProcess:
 def find_previous(
     model: str, instance: str, status: Document, kept: Iterable[Document]
 ) -> list[PreviousProcess]:
-    """Return the last dead process of each instance that is meant; "" means any.
+    """Return the last dead process of each instance of this name; "" means any instance.
 
-    If that wrote nothing, the last one that did comes first. `kept` has what the server kept of
-    each process, the one that wrote last at the end.
+    If that process wrote nothing, the last one that wrote comes first. `kept` has the lines that
+    the server kept of each process, with the last writer at the end.
     """
     stubs = [process for process in status["processes"] if process["role"] == "stub"]
     living = {stub["pid"] for stub in stubs}
@@ -261,7 +261,7 @@ def find_previous(
 
 
 def known_instances(model: str, status: Document, kept: Iterable[Document]) -> Collection[str]:
-    """Return the names of the instances that there are or were."""
+    """Return the names of all instances, present or past."""
     rows = [process for process in status["processes"] if process["role"] == "stub"]
     matches = [row for row in (*rows, *kept) if _is_meant(row, model, "")]
     return sorted({row["instance"] for row in matches})

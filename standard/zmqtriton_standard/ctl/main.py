@@ -27,7 +27,7 @@ _PROGRAM = "zmqtriton-ctl"
 class _Commands(CommandGroup):
     """The commands of all add-ons; a command's module is imported only when a user types it.
 
-    The options that choose a server may stand before or after a command's name.
+    The options that choose a server may come before or after a command's name.
     """
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:

@@ -1,4 +1,4 @@
-"""The form of what a command prints: text and tables for people, JSON or YAML for programs.
+"""The form of a command's output: text and tables for people, JSON or YAML for programs.
 
 Results go to stdout; errors, notes and the step that a command waits for go to stderr, for programs
 as one line of JSON each.
@@ -84,7 +84,7 @@ def print_document(form: str, document: Any) -> None:
 
 
 def _finite(document: Any) -> Any:
-    """Return a document with null in place of NaN and infinities, which JSON has no words for."""
+    """Return a document with null for NaN and infinities, which JSON lacks."""
     if isinstance(document, dict):
         return {name: _finite(value) for name, value in document.items()}
     if isinstance(document, list | tuple):
@@ -93,7 +93,7 @@ def _finite(document: Any) -> Any:
 
 
 def print_result(form: str, document: Any, shown: str | Callable[[], object]) -> None:
-    """Print a result: for people a text, or what a call prints; for programs a document."""
+    """Print a result: for people the text or the call `shown`, for programs the document."""
     if form != "table":
         print_document(form, document)
     elif isinstance(shown, str):
@@ -120,7 +120,7 @@ def _print_aside(text: str, document: dict[str, Any]) -> None:
 
 
 class LiveLine:
-    """Shows on stderr the present step and its time, from the first second on.
+    """A line on stderr with the present step and its time, from the first second on.
 
     Without a terminal, it prints a line after five seconds and then every ten.
     """

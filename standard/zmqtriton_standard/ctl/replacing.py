@@ -1,8 +1,8 @@
 """`zmqtriton-ctl replace`: another server takes the place of the running one.
 
-It is started as that one was, and takes over by `--take-over`. Until it serves, whatever goes wrong
-changes nothing for the running one. With `--one-by-one` that one has ended before the other serves:
-if the other dies by then, it is started again.
+The new server is started like the running one, and takes over by `--take-over`. If anything fails
+before the new server serves, the running one continues unchanged. With `--one-by-one` the running
+server has ended before the new one serves: if the new one dies, the old one is started again.
 """
 
 from __future__ import annotations
@@ -64,10 +64,10 @@ def replace(
 ) -> None:
     """Replace the server by a new one without a failed request.
 
-    The new one has the options of the running one, or those behind `--`. It loads its models, takes
-    the ports over, and the running one ends when its requests have. If it cannot start, the running
-    one goes on and the exit status is 1. To go back, do the same with the earlier program or
-    options.
+    The new server has the options of the running one, or the options after `--`. It loads its
+    models and takes the ports over; the running server ends when its requests have ended. If the
+    new one cannot start, the running one continues and the exit status is 1. To go back, do the
+    same with the earlier program or options.
     """
     began_s = time.monotonic()
     document = run_with_client(
@@ -154,10 +154,10 @@ def _replace(
 
 
 def program_words(start: Mapping[str, Any], named: str) -> Sequence[str]:
-    """Return the words that start the new server: a script without the running server's Python.
+    """Return the words that start the new server: a script, but not the running server's Python.
 
-    Behind a link in its path there may be another environment by now. A server of an earlier
-    version does not tell its script, which is the word behind its Python.
+    A link in its path may lead to another environment by now. A server of an earlier version does
+    not report its script, which is the word after its Python.
     """
     running: Sequence[str] = start["program"]
     script = named or start.get("script")
@@ -182,7 +182,7 @@ def _forecast(client: Client) -> str:
 
 
 def _environment(start: Mapping[str, Any], own: Mapping[str, str]) -> dict[str, str]:
-    """Return the running server's environment; in its service, what the service has now."""
+    """Return the running server's environment; in systemd's service, the service's present one."""
     before: Mapping[str, str] = start["environment"]
     is_reload = start["invocation"] and start["invocation"] == own.get("INVOCATION_ID", "")
     kept = {name: before[name] for name in ("NOTIFY_SOCKET", "WATCHDOG_USEC") if name in before}
@@ -195,7 +195,7 @@ def _environment(start: Mapping[str, Any], own: Mapping[str, str]) -> dict[str, 
 def _check(command: Sequence[str], directory: str, environment: Mapping[str, str]) -> None:
     """Raise Unavailable if no server can start with the options of this command.
 
-    Whether it serves without a model that has errors is its own decision.
+    A model with errors need not keep the server from serving, so it is no error here.
     """
     try:
         done = subprocess.run(
@@ -218,7 +218,7 @@ def _check(command: Sequence[str], directory: str, environment: Mapping[str, str
 
 
 def _last_errors(output: int, begin: int) -> str:
-    """Return the last errors of the new server; where they are, if that is no file."""
+    """Return the last errors of the new server, or the place of its output if that is no file."""
     with suppress(OSError):
         if stat.S_ISREG(os.fstat(output).st_mode):
             with Path(f"/proc/self/fd/{output}").open("rb") as file:
@@ -253,9 +253,9 @@ def _wait(
 
 
 def _start_again(directory: str, begin: Callable[[], subprocess.Popen[Any]]) -> int:
-    """Start the server before; return its pid when it has its ports.
+    """Start the previous server again; return its pid when it has its ports.
 
-    Processes of one that was killed have them for a moment longer.
+    Processes of a killed server keep its ports for a moment longer.
     """
     end_s = time.monotonic() + _END_WITHIN_S
     process = begin()
@@ -272,7 +272,7 @@ def _is_open(client: Client) -> bool:
 
 
 def _ask(directory: str, pid: int, question: Callable[[Client], Any]) -> Any:
-    """Return the answer of a server; None if it cannot be asked."""
+    """Return the answer of a server; None if it does not answer."""
     with (
         suppress(NoServerError),
         ServerSelector(directory, f"pid:{pid}").connect() as client,

@@ -1,4 +1,4 @@
-"""The choice of a command, a server, a model and a time; completed or corrected."""
+"""The command, server, model and time that the user's words select, completed or corrected."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def seconds_option(
     minimum: float = 0,
     takes_zero: bool = True,
 ) -> Callable[[_C], _C]:
-    """Return an option of seconds, whose help ends with its default."""
+    """Return an option of seconds, with its default at the end of its help."""
     kind = click.FloatRange(minimum, min_open=not takes_zero)
     usual = "any time" if default is None else f"{default:g}"
     help_text = f"{text} Default is {usual}."
@@ -36,7 +36,7 @@ def seconds_option(
 
 
 class CommandGroup(click.Group):
-    """Commands; a name that none has is answered with a similar one."""
+    """A group of commands; for an unknown name it suggests a similar one."""
 
     def resolve_command(
         self, ctx: click.Context, args: list[str]
@@ -52,7 +52,7 @@ class CommandGroup(click.Group):
 
 
 def move_to_front(words: Sequence[str]) -> list[str]:
-    """Return the words with the choice of a server first."""
+    """Return the words with the options that choose a server first."""
     chosen: list[str] = []
     others: list[str] = []
     left = iter(words)
@@ -69,7 +69,7 @@ def move_to_front(words: Sequence[str]) -> list[str]:
 
 
 def parse_server(context: click.Context, parameter: click.Parameter, value: str) -> str:
-    """Return an id, a pid or a port; of an address its port. Raises BadParameter."""
+    """Return an id, a pid or a port as given; for an address its port. Raises BadParameter."""
     if ":" not in value or value.startswith("pid:"):
         return value
     try:
@@ -85,7 +85,7 @@ def parse_server(context: click.Context, parameter: click.Parameter, value: str)
 
 
 class _ModelName(click.ParamType):  # type: ignore[type-arg, unused-ignore]
-    """The name of a model; a shell completes it with those of the server."""
+    """The name of a model; a shell completes it with names of the server's models."""
 
     name = "model"
 

@@ -84,7 +84,7 @@ class Rates(NamedTuple):
 def compute_rates(
     before: Sequence[Mapping[str, Any]], after: Sequence[Mapping[str, Any]], seconds: float
 ) -> list[Rates]:
-    """Compute the rates between two readings; a model that has begun anew counts from zero."""
+    """Compute the rates between two readings; a model whose counters restarted counts from zero."""
     earlier = {(row["model"], row["version"]): row for row in before}
     rates = []
     for row in after:
@@ -124,7 +124,7 @@ def compute_rates(
 def _spare_per_s(
     row: Mapping[str, Any], grown: Mapping[str, float], seconds: float
 ) -> float | None:
-    """Return the number of requests that fit in addition, with batches of the same size.
+    """Return the number of further requests that would fit, with batches of the same size.
 
     The time of an execution counts once for each of its requests.
     """
@@ -182,7 +182,7 @@ def stats(
 ) -> None:
     """Show rates, latencies and batch sizes of models.
 
-    They are those of the next --interval seconds.
+    They are measured over the next --interval seconds.
     """
     if total and count > 1:
         raise click.UsageError("--total prints one table; leave out --count")
@@ -247,7 +247,7 @@ def _is_quit(seconds: float) -> bool:
 def _readings(
     client: Client, model: str, interval: float, pause: Callable[[float], bool | None] = time.sleep
 ) -> Iterator[list[Rates]]:
-    """Yield the rates of one interval after the other, until `pause` returns True."""
+    """Yield the rates of one interval after another, until `pause` returns True."""
     before, began_s = _read(client, model), time.monotonic()
     while not pause(interval):
         after, now_s = _read(client, model), time.monotonic()

@@ -1,4 +1,4 @@
-"""`zmqtriton-ctl servers`, `status`, `models` and `config`: what servers run, have and use.
+"""`zmqtriton-ctl servers`, `status`, `models` and `config`: processes, models and options.
 
 The kernel shows the memory and the processor time of all processes.
 """
@@ -66,7 +66,7 @@ class Use(NamedTuple):
 def use_of_models(
     processes: Iterable[Mapping[str, Any]], proc: Path = PROC
 ) -> dict[tuple[str, int], Use]:
-    """Return the use of the instances of each version together; the rows are the status's."""
+    """Return the memory and time of each version's instances; the rows are from the status."""
     sums: dict[tuple[str, int], Use] = {}
     stubs = [row for row in processes if row["role"] == "stub" and row["pid"]]
     # several may be threads of one process
@@ -81,7 +81,7 @@ def use_of_models(
 def only_model(
     model: str, status: dict[str, Any], index: Iterable[dict[str, Any]]
 ) -> dict[str, Any]:
-    """Return the part of a status that is of this model. Raises NotFound without one."""
+    """Return the part of a status about this model. Raises NotFound without such a model."""
     kept = {
         table: [row for row in status[table] or () if row.get("model") == model]
         for table in _OF_MODELS
@@ -126,14 +126,14 @@ def _print_tables(status: dict[str, Any]) -> None:
 
 
 def _print_section(header: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
-    """Print a table behind an empty line, if it has rows."""
+    """Print a table after an empty line, if it has rows."""
     if rows:
         click.echo()
         print_table(header, rows)
 
 
 def model_row(entry: dict[str, Any]) -> Sequence[str]:
-    """Return the row of an entry of the index."""
+    """Return the row for an entry of the index."""
     version, state = entry.get("version", "-"), entry.get("state", "-")
     return (entry["name"], version, state, entry.get("reason", ""))
 

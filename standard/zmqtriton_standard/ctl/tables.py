@@ -28,8 +28,8 @@ def print_table(
 ) -> None:
     """Print a table: columns on a terminal; else tabs between the cells of a row.
 
-    If a terminal is too narrow, or a last cell has several lines, the last cells go below their
-    rows; those of a table that `has_figures` together in a line.
+    If a terminal is too narrow, or a last cell has several lines, last cells are printed below
+    their rows; in a table that `has_figures`, together on one line.
     """
     width = terminal_width()
     if width is None:
@@ -90,7 +90,7 @@ def _line(cells: Sequence[str], widths: Sequence[int], *, is_head: bool = False)
 
 
 def shorten(text: str, width: int) -> str:
-    """Return a text that is not wider; a longer one has "…" for its middle."""
+    """Return a text of at most this width; of a longer one, "…" replaces the middle."""
     if cell_len(text) <= width:
         return text
     end = (width - 1) // 2

@@ -1,4 +1,4 @@
-"""Turns values of the command line into tensors, and tensors into text. Does no I/O but files."""
+"""Turns values of the command line into tensors, and tensors into text. Reads files only."""
 
 from __future__ import annotations
 
@@ -144,7 +144,7 @@ def _to_array(value: Any, info: TensorInfo) -> Any:
 
 
 def _encode_text(element: Any) -> bytes:
-    """Return the bytes of a text, which on a command line may be any, or of a number."""
+    """Return the bytes of a number or of a text, which may have any bytes on a command line."""
     if isinstance(element, bytes):
         return element
     if isinstance(element, bool) or not isinstance(element, (str, int, float)):
@@ -186,7 +186,7 @@ def _zeros(info: TensorInfo) -> Any:
 
 
 def _random(info: TensorInfo) -> Any:
-    """Return numbers from 0 to 1, small integers, or texts of eight letters; the same each time."""
+    """Return random numbers from 0 to 1, small integers or words; the same in each call."""
     chance = np.random.default_rng(0)
     empty = _zeros(info)
     if empty.dtype == np.object_:
@@ -225,7 +225,7 @@ def to_json(array: Any) -> Any:
 
 
 def format_array(array: Any, width: int) -> str:
-    """Return the values for people; the middle of a large one is left out."""
+    """Return the values as text for people, without the middle of a large array."""
     if array.dtype == np.object_:
         if array.size == 1:
             return _text(array.reshape(-1)[0])

@@ -31,7 +31,8 @@ def wait(
 ) -> None:
     """Wait until MODEL, or the server with all models, is ready.
 
-    The exit status is 0 then, 1 if it is not ready in time, and 2 if there is no server in time.
+    The exit status is 0 if it is ready, 1 if it is not ready in time, and 2 if there is no server
+    in time.
     """
     began_s = time.monotonic()
     deadline_s = began_s + timeout

@@ -40,6 +40,6 @@ def _scalar(value: Any) -> str:
 
 
 def _quote(text: str) -> str:
-    """Quote a text as in JSON, whose pairs of escapes for one letter YAML does not know."""
+    """Quote a text as in JSON, but without pairs of escapes for one letter, which YAML lacks."""
     letters = (json.dumps(c)[1:-1] if c < "\U00010000" else f"\\U{ord(c):08x}" for c in text)
     return f'"{"".join(letters)}"'

@@ -1,7 +1,7 @@
 """Drains: clients leave a model, an instance or the server before it is stopped or changed.
 
-Only this module knows the drains, so the death of a broker does not change them. The core informs
-frontends that start later. Does no I/O.
+Only this module keeps the drains, so the death of a broker does not change them. The core sends
+them to frontends that start later. Does no I/O.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ _SERVER: Key = ("", "")
 
 @dataclass
 class _Drained:
-    """A target with its drain, and those who wait for it."""
+    """A target with its drain, and the calls that wait for it."""
 
     key: Key
     target: Target
@@ -73,7 +73,7 @@ class _Drained:
         return {**status, "is_late": True} if drain.is_late else status
 
     def answer(self) -> Promise[Any]:
-        """Return the awaited answer; later calls wait for another one."""
+        """Return the promise to answer now; later calls wait for a new one."""
         answered, self.result = self.result, Promise()
         return answered
 
@@ -129,7 +129,7 @@ class Draining(Feature):
                 yield "drain", {**({"model": model} if model else {}), "wait": False}
 
     def defer_stop(self) -> bool:
-        """Be unready for this time, while requests are answered; then stop."""
+        """Drain before the server stops, if a time is configured; return whether one is."""
         seconds = self._exit_drain_s
         if seconds:
             self._is_exiting = True
@@ -138,7 +138,7 @@ class Draining(Feature):
         return bool(seconds)
 
     def _begin(self, call: ControlCall) -> Any:
-        """Begin a drain; the answer comes when it has drained, unless the call says not to wait."""
+        """Begin a drain; the answer comes when it has drained, unless the call asks for none."""
         arguments, key = call.arguments, _key(call.arguments)
         ControlCall.check_names("a drain", arguments, _SETTINGS)
         current = self._drained.get(key)
@@ -244,7 +244,7 @@ class Draining(Feature):
             self._plan.tell(self._watch())
 
     async def _watch(self) -> None:
-        """Ask for the open requests, as long as something drains."""
+        """Request the number of open requests again and again, as long as something drains."""
         self._is_polling = True
         while self._has_draining():
             self._begun = Promise()
@@ -308,7 +308,7 @@ def _under_way(drained: _Drained) -> str:
 
 
 def _to_repeat(arguments: dict[str, Any]) -> dict[str, Any] | None:
-    """Return the drain of a server that takes over: what it has to end is here."""
+    """Return the drain for a server that takes over; None if its step concerns this server."""
     follow = arguments.get("then", Follow.NOTHING.value)
     is_over = arguments.get("instance") or follow in (Follow.RESTART.value, Follow.STOP.value)
     return None if is_over else {**arguments, "wait": False}

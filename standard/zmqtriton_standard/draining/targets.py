@@ -1,8 +1,8 @@
 """A drain, and the things that can be drained: the server, a model, an instance. Does no I/O.
 
-Each target knows how to keep clients away, which of the broker's counts are its own, and which
-steps may follow. While a target drains, the server sends clients elsewhere, but still answers
-those that come.
+Each target knows how to keep clients away, its counts among the broker's, and the steps that may
+follow. While a target drains, the server sends clients elsewhere, but still answers requests that
+arrive.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _MAX_S = 86_400.0
 
 
 class Follow(str, Enum):
-    """The deed that follows a drain."""
+    """The step that follows a drain."""
 
     NOTHING = "nothing"  # it stays drained until it is undrained
     UNLOAD = "unload"
@@ -101,7 +101,7 @@ class Drain:
         undrained   OVER      OVER
         ended       OVER      OVER      OVER
 
-    Knows no clock and none of the processes.
+    Knows no clock and no processes.
     """
 
     def __init__(self, wish: DrainWish, now_s: float) -> None:
@@ -119,12 +119,12 @@ class Drain:
         self.phase = DRAIN_TRANSITIONS[self.phase, event]
 
     def begin_again(self, wish: DrainWish, now_s: float) -> None:
-        """Take another wish; its time begins now."""
+        """Begin the drain again with another wish, and from the present time."""
         self.handle(DrainEvent.AGAIN)
         self.wish, self.began_s, self.is_late = wish, now_s, False
 
     def observe(self, under_way: int | None, last_arrival_s: float, now_s: float) -> None:
-        """Take the count of open requests, and the time of the last one."""
+        """Record the number of open requests, and the time of the last arrival."""
         self.under_way = under_way
         if under_way != 0:
             self._last_busy_s = now_s
@@ -151,7 +151,7 @@ class Replacement:
 
     @property
     def have_left(self) -> bool:
-        """True if none of the old instances has a process any more."""
+        """True if no process of the old instances is left."""
         return not any(instance in self._generation.instances for instance in self._leaving)
 
     @property
@@ -205,7 +205,7 @@ def _sum(counts: Collection[Count] | None) -> tuple[int | None, float]:
 
 
 class ServerTarget:
-    """The server; models and instances have the same methods."""
+    """The server as a target; models and instances have the same methods."""
 
     #: Name of the target in logs and errors.
     name = "the server"
@@ -224,7 +224,7 @@ class ServerTarget:
         self._audience.tell_frontends(wire.ServerDraining(1))
 
     def accept(self) -> None:
-        """Let clients come again."""
+        """Let clients use the target again."""
         self._audience.take_back()
         self._audience.tell_frontends(wire.ServerDraining(0))
 
@@ -236,7 +236,7 @@ class ServerTarget:
         return _sum(counts)
 
     def can_follow(self) -> bool:
-        """True unless something else has to end before."""
+        """True if the step may begin; False while something else has to end first."""
         return True
 
     def follow(self, follow: Follow, *, is_late: bool) -> Promise[None]:
@@ -328,7 +328,7 @@ class InstanceTarget:
         self._replacement: Replacement | None = None
 
     def check(self, follow: Follow) -> None:
-        """Raise InvalidArgument if sequences would be lost, or requests wait for an undrain."""
+        """Raise InvalidArgument if sequences would be lost, or requests wait for `undrain`."""
         config = self._generation.final_config
         if config is not None and config.has_sequences:
             raise InvalidArgument(

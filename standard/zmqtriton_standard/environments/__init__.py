@@ -1,4 +1,4 @@
-"""The Pythons of models: checked, unpacked and built, in a process that the supervisor starts."""
+"""The Python environments of models: checks and makes them, in a child of the supervisor."""
 
 from zmqtriton.sdk import AddOn, Process
 

@@ -1,7 +1,7 @@
 """The process that prepares the environment of a model; started by the supervisor.
 
-Waits for the word to begin, reports over its lifeline, and ends with one answer: the Environment,
-or an error. It dies with the supervisor, and when it is cancelled removes what it has made.
+Waits for the order to begin, reports over its lifeline, and ends with one answer: the Environment,
+or an error. It dies with the supervisor, and if it is cancelled, removes unfinished files.
 """
 
 from __future__ import annotations

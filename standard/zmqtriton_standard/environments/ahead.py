@@ -31,7 +31,7 @@ class ModelEnvironment(NamedTuple):
 def read_environments(
     place: Path, *, may_build: bool, config_name: str = ""
 ) -> Iterator[ModelEnvironment]:
-    """Read one model's directory, or all models of a repository. Ensembles need nothing."""
+    """Read the directory of one model, or of all models of a repository; skips ensembles."""
     if not place.is_dir():
         raise NotFound(f"there is no directory {place}; name a repository or a model")
     if scan.is_model_directory(place):

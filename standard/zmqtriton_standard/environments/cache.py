@@ -1,9 +1,9 @@
 """The cache of unpacked and built environments: one entry each, named by content.
 
-An entry is made where it will stay, because environments hold their own path; it counts only once
-its `ready` file exists, which is written last. The process that makes an entry holds its lock, so
-two loads in any processes make it only once. If it dies, the next process removes its incomplete
-entry.
+An entry is made in its final place, because environments contain their own path. It counts only
+once its `ready` file exists, which is written last. The process that makes an entry holds the
+entry's lock, so two loads in any processes make it only once. If that process dies, the next
+process removes the incomplete entry.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ class CacheEntry(NamedTuple):
 
 class EnvironmentCache:
     def __init__(self, root: str) -> None:
-        """Raises InternalError if nothing can be kept."""
+        """Open the cache. Raises InternalError if it cannot be written to."""
         self.root = Path(root or users.default_root())
         try:
             for folder in (*KINDS, _DIGESTS):
@@ -74,7 +74,7 @@ class EnvironmentCache:
         fill: Callable[[Path], None],
         reporter: Reporter,
     ) -> Path:
-        """Return the entry's directory; `fill` is called for an empty one if there is no entry."""
+        """Return the entry's directory; if there is no entry, `fill` fills an empty directory."""
         if self.is_ready(kind, name):
             return self.tree_path(kind, name)
         with self._entry_lock(kind, name, reporter):
@@ -101,7 +101,7 @@ class EnvironmentCache:
         draft.rename(home / _READY)
 
     def invalidate(self, kind: str, name: str) -> None:
-        """Drop an entry that has turned out to be useless."""
+        """Drop an entry that has proved useless."""
         (self.root / kind / name / _READY).unlink(missing_ok=True)
 
     @contextlib.contextmanager
@@ -139,7 +139,7 @@ class EnvironmentCache:
         return entries
 
     def remove_all(self) -> int:
-        """Remove everything; return how many entries there were.
+        """Remove all entries; return their number.
 
         Raises InternalError while a server uses them.
         """

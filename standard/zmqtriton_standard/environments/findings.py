@@ -69,7 +69,7 @@ def problems(demand: EnvironmentSpec, where: tuple[str | int, ...]) -> Iterator[
 
 
 def requirement_problems(path: Path) -> Iterator[Problem]:
-    """Return warnings of the lines that no installer understands."""
+    """Return warnings about lines of requirements that no installer understands."""
     with path.open("rb") as file:
         text = file.read(_MAX_BYTES).decode("utf-8", "replace")
     if path.suffix == ".toml":
@@ -175,7 +175,7 @@ def _age_problem(python: str) -> str:
 
 
 def guess_version(python: str) -> tuple[int, int] | None:
-    """Return the version of an interpreter by names and files alone; None if they do not tell."""
+    """Return an interpreter's version by names and files alone; None if they don't show it."""
     folder = Path(python).parent.parent
     names = [python, os.path.realpath(python), *map(str, folder.glob("lib/python3.*"))]
     for name in names:

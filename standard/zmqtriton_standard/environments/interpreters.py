@@ -1,4 +1,4 @@
-"""Interpreters by name and what they report of themselves, and the programs that make environments.
+"""Finds interpreters and asks them about themselves; runs programs that make environments.
 
 Runs in the child process that prepares environments, or in `zmqtriton-ctl`. The progress of a
 program, uv or an archive's own `conda-unpack`, is its latest line. All lines are in the verbose
@@ -45,9 +45,9 @@ _UNREACHABLE = re.compile(
 
 
 def find_uv() -> str | None:
-    """Find uv beside the server's interpreter or on PATH.
+    """Find uv next to the server's interpreter or on PATH.
 
-    `pip install zmqtriton[env]` puts it beside the interpreter.
+    `pip install zmqtriton[env]` puts it next to the interpreter.
     """
     return shutil.which("uv", path=os.path.dirname(sys.executable)) or shutil.which("uv")
 
@@ -61,7 +61,7 @@ def run(
     variables: Mapping[str, str] | None = None,
     within_s: float | None = None,
 ) -> None:
-    """Run a program. Raises InternalError: `what` failed, and the program's last lines."""
+    """Run a program. Raises InternalError with the failed step `what` and the last output lines."""
     last: deque[str] = deque(maxlen=_LAST_LINES)
     reading, writing = os.pipe()
     reporter.progress(StepProgress(what))
@@ -98,7 +98,7 @@ def run(
 def install_with_uv(
     uv: str, arguments: Sequence[str], what: str, reporter: Reporter, **more: Any
 ) -> None:
-    """Run `uv pip install`; from uv's cache alone where no index can be reached.
+    """Run `uv pip install`; if no index can be reached, only from uv's cache.
 
     Raises InternalError like run(), with the first reason.
     """
@@ -132,7 +132,7 @@ def _forward_lines(reading: int, last: deque[str], what: str, reporter: Reporter
 
 
 class Interpreter(NamedTuple):
-    """An interpreter's report of itself."""
+    """The facts that an interpreter reports of itself."""
 
     path: str
     version: tuple[int, ...]
@@ -146,7 +146,7 @@ class Interpreter(NamedTuple):
 
     @property
     def identity(self) -> str:
-        """Differs between two interpreters if builds for one may not run on the other."""
+        """A text that differs for two interpreters if builds for one may not run on the other."""
         number = ".".join(map(str, self.version))
         return f"{self.implementation}-{number}-{self.abi}-{self.platform}-{self.executable}"
 
@@ -202,7 +202,7 @@ def probe(environment: Environment) -> Interpreter:
 def _useless(
     python: str, action: str, problem: str, *, is_forbidden: bool = False
 ) -> InternalError:
-    """Return the error about an interpreter that does not do what it should."""
+    """Return the error about an interpreter that does not work."""
     error = InternalError(f"The interpreter {python} {action}: {problem}")
     if is_forbidden:
         return error.because(
@@ -212,7 +212,7 @@ def _useless(
 
 
 def _user() -> str:
-    """Return the user who tries it, in words: the models' where they have another."""
+    """Return the user of this process in words: models may run as a user of their own."""
     try:
         return f"the user '{pwd.getpwuid(os.geteuid()).pw_name}'"
     except KeyError:

@@ -40,7 +40,7 @@ def build_environment(
 ) -> str:
     """Return the root of the environment.
 
-    The result stays, so a load that finds it needs neither uv nor the network.
+    The environment is kept, so a load that finds it needs neither uv nor the network.
     """
     name = _digest(requirements, base)
     tree = cache.tree_path(BUILT, name)
@@ -70,7 +70,7 @@ def _digest(requirements: str, base: Interpreter) -> str:
 
 
 def _requirement_files(path: Path, seen: set[Path]) -> Iterator[Path]:
-    """Return the file and those that it includes; a web address counts by its name."""
+    """Return a file of requirements and the files that it includes, except web addresses."""
     if path in seen or not path.is_file():
         return
     seen.add(path)
@@ -122,13 +122,13 @@ _QUIETLY = ("--no-warn-script-location", "--disable-pip-version-check", "--no-in
 def prepare_support_directory(
     interpreter: Interpreter, cache: EnvironmentCache, reporter: Reporter
 ) -> str:
-    """Return the directory, or "" if nothing is missing.
+    """Return the directory of missing support modules, or "" if none is missing.
 
-    There is a directory for each kind of Python and each set of such modules. It comes last on the
-    module path, so whatever the environment has comes first. For Pythons like the server's own it
-    is a copy of what the server uses. For others it is installed, which needs the network once, or
-    uv's cache: by uv, or where there is none by the environment's own pip or the server's. Raises
-    an error that says what to do if it cannot be made.
+    There is a directory for each kind of Python and each set of missing modules. It comes last on
+    the module path, so modules of the environment come first. For Pythons like the server's own it
+    is a copy of the server's modules. For others it is installed, which needs the network once, or
+    uv's cache: by uv or, without uv, by the environment's own pip or the server's. Raises an error
+    that says what to do if it cannot be made.
     """
     if not interpreter.missing_modules:
         return ""
@@ -158,7 +158,7 @@ def _kind(interpreter: Interpreter) -> str:
 
 
 def _copy_server_packages(interpreter: Interpreter, tree: Path) -> bool:
-    """Copy the server's own modules, without its other packages; False if they do not fit."""
+    """Copy the server's own modules, but not its other packages; False if they do not fit."""
     own = server_interpreter()
     if own.missing_modules or _kind(own) != _kind(interpreter):
         return False
@@ -232,7 +232,7 @@ def _installers(
 
 
 def _tags(interpreter: Interpreter) -> list[str]:
-    """Return pip's options for another Python than its own."""
+    """Return pip's options to install for another Python than its own."""
     machine = interpreter.platform.partition("-")[2].replace("-", "_")
     platforms = [f"linux_{machine}"]
     if interpreter.abi.endswith("-musl"):
@@ -256,7 +256,7 @@ def _tags(interpreter: Interpreter) -> list[str]:
 
 
 def _glibc_minor() -> int:
-    """Return the second number of the C library's version, or the oldest that wheels are for."""
+    """Return the minor version of the C library, or the oldest that wheels are made for."""
     try:
         library = os.confstr("CS_GNU_LIBC_VERSION") or ""
     except (OSError, ValueError):

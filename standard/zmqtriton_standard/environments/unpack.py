@@ -1,9 +1,10 @@
 """Unpacks an untrusted archive into an empty directory, member by member.
 
 The checks are our own on every Python, since tarfile has no filter in older ones. Nothing is
-written through a link, and when all is there each link is followed once: it must end inside, or be
-the interpreter of a virtual environment. Of modes only the right to execute is kept. Of a name that
-is there twice the last counts, as in tar, if both are files or both are links.
+written through a link. When all members are unpacked, each link is followed once: it must end
+inside, or be the interpreter of a virtual environment. Of file modes only the right to execute is
+kept. If a name is there twice, the last member counts, as in tar, if both are files or both are
+links.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ from zmqtriton.sdk.wire import InternalError, Unsupported
 
 
 class _Silence:
-    """A Reporter for a command that prints findings alone."""
+    """A Reporter that does nothing, for a command that prints findings alone."""
 
     def log(self, level: str, text: str) -> None:
         pass
@@ -38,7 +39,7 @@ class _Silence:
 
 
 def check_archive(path: str) -> None:
-    """Raise the first fault of an archive: what it holds and must not, or what it lacks."""
+    """Raise the first fault of an archive: a forbidden member, or a missing one."""
     # opening must not wait for the writer of a pipe
     with (
         open(os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC), "rb") as file,
@@ -84,7 +85,7 @@ class ArchiveLimits(NamedTuple):
 
 
 class RejectedArchive(InternalError):
-    """Raised if an archive holds what an environment must not."""
+    """Raised if an archive has a member that no environment may have."""
 
 
 def unpack(
@@ -96,7 +97,7 @@ def unpack(
     *,
     has_contents: bool = True,
 ) -> None:
-    """Unpack the open archive `file`; after an error `target` holds half of it.
+    """Unpack the open archive `file`; after an error `target` has only a part of it.
 
     Without contents most files are left empty, which shows whether all of it can be unpacked.
     """
@@ -142,7 +143,7 @@ class _CountedFile:
 
 @contextlib.contextmanager
 def _limited_memory() -> Iterator[None]:
-    """Let MemoryError come before the machine suffers."""
+    """Limit the memory of the process, so that MemoryError comes before the machine suffers."""
     soft, hard = resource.getrlimit(resource.RLIMIT_DATA)
     pages = int(Path("/proc/self/statm").read_text().split()[5])
     limit = pages * resource.getpagesize() + _EXTRA_MEMORY_BYTES
@@ -209,7 +210,7 @@ class _Unpacker:
             self._write(archive, member, name)
 
     def _remove_earlier(self, name: str, *, is_link: bool) -> None:
-        """Remove the earlier member of this name; venv-pack adds pyvenv.cfg twice."""
+        """Remove the earlier member with this name: venv-pack adds pyvenv.cfg twice."""
         if not os.path.lexists(self._target / name):
             return
         if name in self._directories or (name in self._links) != is_link:
@@ -274,7 +275,7 @@ class _Unpacker:
     # ------------------------------------------------------------------- links
 
     def resolve_links(self) -> None:
-        """Check where the links lead, once all files are unpacked."""
+        """Check the targets of all links, once all files are unpacked."""
         inner = environment_root(self._target)
         if inner != self._target:
             self._root_prefix = f"{inner.name}/"
@@ -289,7 +290,7 @@ class _Unpacker:
                 self._check_outside_link(name, end)
 
     def _original_prefixes(self) -> list[str]:
-        """Return its possible paths before it was packed, according to its scripts."""
+        """Return the possible paths of the environment before it was packed, from its scripts."""
         prefixes: set[str] = set()
         for name, pattern in _PREFIX_PATTERNS.items():
             script = self._target / self._root_prefix / name
@@ -299,7 +300,7 @@ class _Unpacker:
         return sorted((posixpath.normpath(place) for place in prefixes), reverse=True)
 
     def _relocate_link(self, name: str, goal: str, places: list[str]) -> None:
-        """Replace a link to a former path by one to the same file here."""
+        """Replace a link to a former path by a link to the same file in the new place."""
         old = next((place for place in places if goal.startswith(place + "/")), "")
         if old:
             inside = self._root_prefix + goal[len(old) + 1 :]

@@ -50,10 +50,9 @@ _JSON = re.compile(r"\s*($|;|text/|application/x-www-form-urlencoded|[^\s;,]+[+/
 class Generate:
     """POST …/generate and …/generate_stream: flat JSON in, flat JSON or events out.
 
-    A body of another type, such as a picture, is the value of the model's one BYTES input. For
-    decoupled models and others alike. The first response decides the status; later errors are part
-    of the body. When a client goes away, the connection cancels the task, and that cancels the
-    request.
+    A body of another type, such as a picture, is the value of the model's one BYTES input. Serves
+    decoupled and other models. The first response decides the status; later errors are part of the
+    body. When a client leaves, its connection cancels the task, and the task cancels the request.
     """
 
     def __init__(self, inference: infer.Inference) -> None:
@@ -93,7 +92,7 @@ class Generate:
         checked: CheckedRequest,
         form: type[Writer],
     ) -> None:
-        """Answer with an event for each response; the first decides the status."""
+        """Send an event for each response; the first one decides the HTTP status."""
         writer = form(checked.model, checked.body.request_id, req.wait_for_room)
         items = self._inference.entrance.responses(checked, req.arrivals())
         first = await anext(items)
@@ -121,7 +120,7 @@ class Generate:
         read: Callable[[ModelVersion], Content],
         begun_ns: int,
     ) -> Ask:
-        """Return a request whose model gets no headers, as in Triton, unless an option says so."""
+        """Return a request; as in Triton its model gets no headers, unless an option is set."""
         steps = self._inference.reports if are_wanted(req.header) else ()
         return Ask(
             target,
@@ -137,7 +136,7 @@ class Generate:
 
 
 def _parse(req: HttpRequest, text: bytes, model: ModelVersion) -> Content:
-    """Parse a body. Raises InvalidArgument, and TakesLong for a large one."""
+    """Parse a body. Raises InvalidArgument; raises TakesLong for a large one, to use a thread."""
     if (req.header(b"content-encoding") or "").strip().lower() not in ("", "identity"):
         raise InvalidArgument("Unsupported content-encoding, only 'identity' is supported.")
     kind = req.header(b"content-type") or ""
@@ -151,7 +150,7 @@ def _parse(req: HttpRequest, text: bytes, model: ModelVersion) -> Content:
 
 
 def _read_text(text: bytes, model: ModelVersion) -> Content:
-    """Read a body. Of keys that became parameters while an input is missing, the error tells."""
+    """Read a body. If an input is missing, the error names keys that became parameters."""
     body = generate_request.read_text(text, model.signature.inputs)
     others = [f"'{name}'" for name in body.parameters if name != "id"]
     if others and model.signature.find_missing(body.inputs):
@@ -166,7 +165,7 @@ def _read_text(text: bytes, model: ModelVersion) -> Content:
 
 
 class InferWriter(Writer):
-    """Writes the responses to one request in the form of `infer`."""
+    """Writes the responses to a request in the form of `infer`."""
 
     def _fields(self, body: wire.ResponseBody) -> dict[str, Any]:
         return response_encoding.describe(self.model, self.request_id, body, _ALL_JSON)[0]
@@ -175,9 +174,9 @@ class InferWriter(Writer):
 class InferStream(Generate):
     """POST …/infer_stream: the JSON of infer in, an event for each response out.
 
-    For models of any kind, as generate_stream is, but with names, shapes and datatypes. Triton does
-    not have it. What comes in may be binary and compressed, as for infer; outputs are JSON, since
-    events are text, and each is sent when it comes, so they are not compressed.
+    Like generate_stream it serves models of any kind, but with names, shapes and datatypes. Triton
+    does not have this route. Requests may be binary and compressed, as for infer. Outputs are JSON,
+    since events are text; they are not compressed, because each is sent when it comes.
     """
 
     async def infer_stream(
@@ -196,7 +195,7 @@ class InferStream(Generate):
 
 
 def _check_form(ask: Ask, checked: CheckedRequest) -> CheckedRequest:
-    """Raise InvalidArgument where a client wants other answers than JSON."""
+    """Raise InvalidArgument if a client requests responses in another form than JSON."""
     form = checked.form
     if form.default or any(form.listed.values()) or form.places or form.classes:
         raise InvalidArgument(

@@ -22,7 +22,7 @@ _BASE64 = "b64"
 
 
 def read_bytes(data: bytes, inputs: dict[str, signature.Input]) -> wire.RequestBody:
-    """Read a body that is the element of the one BYTES input that the model has, or needs.
+    """Read a body that is the value of the one BYTES input that a model has, or requires.
 
     Raises InvalidArgument.
     """
@@ -53,7 +53,7 @@ def _as_text(value: Any) -> bytes:
 
 
 def _check_keys(text: bytes, inputs: dict[str, signature.Input]) -> None:
-    """Raise InvalidArgument if an input is a key twice; of those a document has one.
+    """Raise InvalidArgument for an input that is a key twice: a document has it only once.
 
     As in Triton the error is about the first member that does not fit.
     """
@@ -164,7 +164,7 @@ def _tensor(declaration: signature.Input, value: Any) -> wire.Tensor:
 
 
 def _with_bytes(name: str, value: Any) -> Any:
-    """Return a value with bytes in place of the objects that have them in base64."""
+    """Return a value with bytes for each object that has only a text in base64."""
     if type(value) is list:
         return [_with_bytes(name, element) for element in value]
     members = dict(value) if type(value) in (dict, tuple) else {}
@@ -182,7 +182,7 @@ def _with_bytes(name: str, value: Any) -> Any:
 def _unnested(value: Any, rank: int) -> tuple[list[int], list[Any]]:
     """Return the shape of nested lists and their elements.
 
-    As in Triton, dimensions that are not there are 1. Lists of no shape have one too many.
+    As in Triton, missing dimensions are 1. Lists of no shape get one dimension too many.
     """
     shape: list[int] = []
     elements = [value]
@@ -197,7 +197,8 @@ def _unnested(value: Any, rank: int) -> tuple[list[int], list[Any]]:
 def _shape(name: str, dims: tuple[int, ...], count: int) -> list[int]:
     """Deduce the shape.
 
-    The innermost variable dimension takes what the fixed ones leave, others are 1.
+    The innermost variable dimension takes the elements that the fixed ones leave, other variable
+    ones are 1.
     """
     shape = list(dims)
     for dim in dims:

@@ -1,7 +1,7 @@
 """Responses of generate as flat JSON documents, bare or as server-sent events.
 
-How many there will be and when they are sent is not known here. A thread does long work, in pieces,
-so that others are answered meanwhile.
+This module knows neither their number nor when they are sent. A thread does long work, in pieces,
+so that other requests are answered while it runs.
 """
 
 from __future__ import annotations
@@ -49,8 +49,8 @@ class Events(Generic[_Item]):
     """The body of a response of server-sent events: ready ones are sent in one chunk.
 
     Made by generate's and by OpenAI's responders; an async iterator with the `close` that Falcon
-    awaits in any case. It takes no more from the gateway's stream while the connection is not
-    writable, and closing it cancels the request.
+    awaits in any case. While the connection is not writable, nothing more is taken from the
+    gateway's stream. Closing the iterator cancels the request.
     """
 
     def __init__(
@@ -157,8 +157,7 @@ class Writer:
     async def document(self, item: StreamItem) -> tuple[bytes, int]:
         """Return the JSON of a response or an error, and the HTTP status.
 
-        The error may be that JSON cannot carry the response. There is no JSON for an end without a
-        response.
+        Returns an error if JSON cannot carry the response, and b"" for an end without a response.
         """
         return await self._write(item, _NO_FRAME)
 
@@ -222,13 +221,13 @@ def error_document(error: ZmqTritonError) -> bytes:
 
 
 def as_event(document: bytes) -> bytes:
-    """Return the event; b"" for b""."""
+    """Return a JSON document as a server-sent event; b"" for b""."""
     return b"data: %b\n\n" % document if document else b""
 
 
 def with_hint(event: bytes, error: ZmqTritonError) -> bytes:
-    """Return the event of an error, which also says when its client may ask again, if it may.
+    """Return the event of an error, with the time after which the client may try again, if any.
 
-    That comes last: readers that take a line for an event look at the first.
+    The time comes last: some readers take only the first line of an event.
     """
     return event[:-1] + _RETRY if error.http_status == Unavailable.http_status else event

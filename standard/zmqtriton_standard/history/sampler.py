@@ -1,9 +1,9 @@
-"""Takes a sample every few seconds, and answers questions for them.
+"""Takes a sample every few seconds, and answers questions about the samples.
 
 Each sample is one light question to the broker and one to the supervisor, and a short read of /proc
-for each process. The kernel walks through all pages of a process for what its memory shares, so
-this is measured of models only whose page is open. A thread of its own asks NVIDIA's library, since
-a driver may hang.
+for each process. To tell shared memory the kernel walks through all pages of a process, so this is
+measured only for models whose page is open. A thread of its own calls NVIDIA's library, since a
+driver may hang.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ _pause = time.sleep
 
 
 class InstanceCosts:
-    """The memory of instances on GPUs, and what of the machine's memory they share."""
+    """The memory of instances on GPUs, and their shares of the machine's memory."""
 
     def __init__(self) -> None:
         self._pids: Collection[int] = ()
@@ -72,7 +72,7 @@ class InstanceCosts:
             self._until_s[model] = until_s
 
     def watch_gpus(self, interval_s: float) -> None:
-        """Start reading, in a thread that ends with the process, or at once without a driver."""
+        """Start a thread that reads GPUs; it ends with the process, or now without a driver."""
         threading.Thread(target=self._watch_gpus, args=(interval_s,), daemon=True).start()
 
     def _watch_gpus(self, interval_s: float) -> None:
@@ -111,7 +111,7 @@ class TokenRates:
     """Tokens per second of text models, from the sums of the process that counts tokens."""
 
     def __init__(self, gateway: Gateway) -> None:
-        """Set up; without --token-metrics no sample has any."""
+        """Set up; without --token-metrics samples have no token rates."""
         tokens = metrics.TOKENS.first_of(gateway.settings.offers)
         directory = Path(gateway.settings.server.runtime_directory)
         self._made = partial(tokens.made_tokens, directory) if tokens else None
@@ -132,7 +132,7 @@ class TokenRates:
     def rate(
         self, models: dict[str, ModelSample], sums: dict[str, int], now_s: float
     ) -> dict[str, ModelSample]:
-        """Return the samples with the rates of these sums."""
+        """Return the samples with the rates from these sums."""
         seconds, self._at_s = now_s - self._at_s, now_s
         if self._before is None:
             self._before = sums  # their time is not known
@@ -200,7 +200,7 @@ class Sampler:
     # ---------------------------------------------------------------- questions
 
     def answer(self, call: wire.Call) -> wire.CallResult:
-        """Answer a question that the supervisor passes on."""
+        """Answer a question from the supervisor."""
         try:
             result = self._find(call.verb, json.loads(call.arguments))
         except ZmqTritonError as error:
@@ -225,7 +225,7 @@ class Sampler:
         return self._history.document(seconds, model, is_visible, offset_s)
 
     def _describe_latest(self) -> dict[str, Any]:
-        """Return the last sample: what each process takes, and the rates of busy models."""
+        """Return the last sample: each process's use, and the rates of busy models."""
         machine = self._load.troubles()
         processes = {
             str(pid): {

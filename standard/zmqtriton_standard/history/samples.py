@@ -1,8 +1,8 @@
 """The samples of the last hour, of the server and of the models that had requests in it.
 
 `sampler.py` takes them in the process of metrics, and answers the page of the server. Memory is
-bounded however many models there are: only so many are kept, and the first to go is the one whose
-last request is the longest ago.
+bounded: at most MAX_MODELS models are kept, and the model whose last request is the longest ago is
+dropped first.
 """
 
 from __future__ import annotations
@@ -69,7 +69,7 @@ _IDLE, _UNKNOWN = ModelSample(), ProcessesSample()
 
 
 class _Kept:
-    """A model version that is kept."""
+    """The kept samples of a model version."""
 
     def __init__(self) -> None:
         self.columns = Columns((*ModelSample._fields, *ProcessesSample._fields), LENGTH)
@@ -92,7 +92,7 @@ class History:
         models: Mapping[str, ModelSample] | None,
         processes: Mapping[str, ProcessesSample],
     ) -> None:
-        """Add a sample; its time is of a clock that is never set.
+        """Add a sample; its time is from a clock that is never set.
 
         A model that is missing in `models` had no requests. `models` is None if nothing is known.
         """
@@ -129,7 +129,7 @@ class History:
         """Return the samples of the last seconds: of the server, and of a model or the busiest.
 
         `is_visible` takes the name of a model, None if the reader may see all of them; the offset
-        is what has to be added to the times of the samples.
+        is added to the times of the samples.
         """
         number = min(int(min(seconds, LENGTH * INTERVAL_S) / INTERVAL_S), self._count)
         places = [one % LENGTH for one in range(self._count - number, self._count)]
@@ -149,7 +149,7 @@ class History:
     def _busy_names(
         self, since: int, model: str, is_visible: Callable[[str], bool] | None
     ) -> list[str]:
-        """Return the versions that had requests since this sample."""
+        """Return the visible versions that had requests since this sample."""
         return [
             name
             for name, kept in self._models.items()
@@ -168,7 +168,7 @@ class History:
         return sorted(names, key=busyness, reverse=True)[:MAX_SHOWN]
 
     def _add_up(self, names: Sequence[str], places: Sequence[int]) -> dict[str, list[float | None]]:
-        """Return the totals of these models alone."""
+        """Return the totals over these models."""
         columns = [self._models[name].columns for name in names]
         return {
             total: [
@@ -190,14 +190,14 @@ def _model_of(name: str) -> str:
 
 
 class Columns:
-    """The columns of one thing. All rings of a history have the same length and place."""
+    """The columns of the samples of one server or model; all of a history use the same places."""
 
     def __init__(self, names: Sequence[str], length: int) -> None:
         # four bytes for a number: they are drawn
         self._columns = {name: array("f", [_NONE]) * length for name in names}
 
     def put(self, place: int, values: Sequence[float | None]) -> None:
-        """Set the sample of this place; a value for each column."""
+        """Set the sample at this place, with a value for each column."""
         for column, value in zip(self._columns.values(), values, strict=True):
             column[place] = _NONE if value is None else value
 
@@ -212,7 +212,7 @@ class Columns:
         return sum(column[place] for place in places if column[place] == column[place])
 
     def read(self, places: Sequence[int]) -> dict[str, list[float | None]]:
-        """Return the samples of these places, None where there was nothing."""
+        """Return the samples at these places; None for missing numbers."""
         return {
             # only NaN differs from itself
             name: [round(v, _DECIMALS) if v == v else None for v in map(column.__getitem__, places)]

@@ -25,7 +25,7 @@ Sizes = Counter[int]
 
 
 def budgets_of(policy: Policy) -> Sizes:
-    """Return the limits by place, where there are any."""
+    """Return the configured limits by place: the machine, or a GPU."""
     budgets = policy.options_of(OnDemandOptions)
     return +Sizes({**dict(budgets.gpu_memory_budget), HOST: budgets.model_memory_budget})
 
@@ -92,7 +92,7 @@ class ModelProcesses(HelperOwner):
     def measure(
         self, generations: Iterable[Generation], gpus: Iterable[int]
     ) -> Promise[MemoryReport]:
-        """Have the processes of these measured, and return the sums."""
+        """Measure the memory of these generations' processes in a thread; return the sums."""
         model_by_pid: dict[int, str] = {}
         models_by_gpu: dict[int, set[str]] = {gpu: set() for gpu in gpus}
         forks: dict[str, list[int]] = {}

@@ -1,7 +1,7 @@
 """Reads the memory of processes: the machine's from /proc, and a GPU's from NVIDIA's library.
 
 Runs in a thread of the supervisor, since kernel and driver may take long to answer. A model's
-memory is that of its processes and of all that these have started.
+memory includes the memory of all processes that its own processes have started.
 """
 
 from __future__ import annotations
@@ -34,9 +34,9 @@ class _Process(ctypes.Structure):
 
 
 def family(model_by_pid: Mapping[int, str]) -> dict[int, str]:
-    """Return the processes with all that they have started, each with its model.
+    """Return the processes and all their descendants, each with its model.
 
-    A guest may have started the server: what this process has started is not the guest's.
+    A guest may have started the server, but this process and its children are not the guest's.
     """
     parents = {int(name): _parent(int(name)) for name in os.listdir("/proc") if name.isdecimal()}
     parents[os.getpid()] = 0
@@ -78,7 +78,7 @@ def read_shares(pid: int, proc: Path = Path("/proc")) -> Shares | None:
 def process_memory_bytes(pid: int) -> int:
     """Return the memory of a process in bytes; 0 if the process does not exist.
 
-    Shared pages count in parts (PSS) where the kernel reports that, else whole.
+    Shared pages count in proportion (PSS) if the kernel reports that, else fully.
     """
     if shares := read_shares(pid):
         return shares.pss
@@ -113,7 +113,7 @@ def gpu_memory(
 
 
 def gpu_memory_of(pids: Container[int]) -> dict[int, dict[str, int]]:
-    """Return the bytes of processes, with all that they have started, by number of the GPU.
+    """Return the bytes of processes and their descendants, by number of the GPU.
 
     Empty where the library fails or lists none. Raises OSError without a driver.
     """

@@ -1,6 +1,6 @@
 """`python -m zmqtriton_standard.metrics --lifeline FD --socket FD`, for the supervisor.
 
-The socket of the page may be missing, where the process serves ports of add-ons alone.
+The page has no socket if the process serves only ports of add-ons.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _PAGE = "socket"
 
 
 class Samples(Protocol):
-    """An object that keeps samples of the metrics, and answers for them."""
+    """An object that keeps samples of the metrics, and answers questions about them."""
 
     run: Callable[[], Coroutine[Any, Any, None]]
     answer: Callable[[wire.Call], wire.CallResult]

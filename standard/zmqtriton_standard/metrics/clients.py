@@ -1,4 +1,4 @@
-"""Clients as Prometheus text: their connections, the answers that they got, what they make us hold.
+"""Clients as Prometheus text: their connections, responses, and the memory held for them.
 
 The supervisor adds the counters of all processes up, so that none falls when one is replaced.
 """
@@ -43,7 +43,7 @@ _MEMORY = (
 
 
 def render(status: Mapping[str, Any], own_refusals: Mapping[str, int]) -> str:
-    """Return the text; `own_refusals` are those of the page of metrics itself."""
+    """Return the text; `own_refusals` has the refusals of the metrics page itself."""
     counters = [
         *status.get("clients", ()),
         *(

@@ -136,7 +136,7 @@ def render(
 
 
 def render_machine(machine: Machine | None, cache: Mapping[str, Any]) -> str:
-    """Return Triton's metrics of the machine, and of the cache if there is one."""
+    """Return Triton's metrics of the machine and, if there is one, of the cache."""
     # nothing here is pinned
     gauges: list[tuple[str, str, float]] = [
         (

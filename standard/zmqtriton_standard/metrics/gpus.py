@@ -81,7 +81,7 @@ class Gpus:
         now_s: Callable[[], float] = time.monotonic,
         visible: str | None = os.environ.get("CUDA_VISIBLE_DEVICES"),
     ) -> None:
-        """Set up; `visible` is what CUDA lets models see, None means all."""
+        """Set up; `visible` is the GPUs that CUDA shows to models, None means all."""
         self._load = load
         self._now_s = now_s
         self._visible = visible
@@ -110,7 +110,7 @@ class Gpus:
         self._ended.set()
 
     def look(self) -> bool:
-        """Read all GPUs; False if that can never work."""
+        """Read all GPUs; False if reading can never work."""
         if self._nvml is None and self._now_s() < self._retry_at_s:
             return True
         try:

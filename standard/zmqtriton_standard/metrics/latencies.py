@@ -1,7 +1,7 @@
-"""Histograms and summaries of latencies as Prometheus text, and of the turns of processes' loops.
+"""Histograms and summaries of latencies, and of loops' turns, as Prometheus text.
 
-The broker keeps them; Triton's if `--metrics-config` asks for them. A version without them in the
-broker's answer has no series here.
+The broker keeps them; Triton's only if `--metrics-config` asks for them. A version without them in
+the broker's answer has no series here.
 """
 
 from __future__ import annotations
@@ -118,7 +118,7 @@ def render_turns(status: Mapping[str, Any]) -> str:
 
 
 def _longest(processes: Iterable[Mapping[str, Any]]) -> Iterator[str]:
-    """Return the lines for the longest turn of each role; 0 if none was worth a look."""
+    """Return the lines for the longest turn of each role; 0 if no turn was long."""
     longest: dict[str, float] = {}
     for process in processes:
         if "longest_turn" in process:

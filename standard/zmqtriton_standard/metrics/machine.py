@@ -1,8 +1,8 @@
 """The load of the machine, from /proc: its processor and memory, pressure, and neighbours.
 
-Read once in each interval, however often it is asked. The kernel measures for how much of the time
+Read once in each interval, however often callers ask. The kernel measures the share of time that
 some process waits for a processor, for memory or for a disk (PSI); not every kernel does.
-Neighbours are all processes but this server's, whose supervisor is the ancestor of each.
+Neighbours are all processes except this server's, which all descend from the supervisor.
 """
 
 from __future__ import annotations
@@ -73,7 +73,7 @@ class Machine:
 
 
 class Look(NamedTuple):
-    """The time since the look before, in percent of it; None for a figure that is not known."""
+    """Percentages of the time since the look before; None for figures that are not known."""
 
     cpu_waiting_percent: float | None = None
     memory_waiting_percent: float | None = None
@@ -150,7 +150,7 @@ class MachineLoad:
         return waits
 
     def _measure_neighbours(self, elapsed_s: float) -> float | None:
-        """Return the share of the machine's processor time that is not this server's."""
+        """Return the share of the machine's processor time that other processes have used."""
         before, self._processes = self._processes, dict(self._read_processes())
         if not before or not self._processes or elapsed_s <= 0:
             return None
@@ -169,7 +169,7 @@ class MachineLoad:
         return pid == self._supervisor
 
     def _read_processes(self) -> Iterator[tuple[int, ProcessStat]]:
-        """Yield all processes of the machine; none if they are too many."""
+        """Yield all processes of the machine; nothing if there are too many."""
         names = [name for name in os.listdir(self._proc) if name.isdigit()]
         for name in islice(names, 0 if len(names) > _MAX_PROCESSES else None):
             if stat := read_stat(int(name), self._proc):

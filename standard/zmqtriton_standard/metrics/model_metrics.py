@@ -34,9 +34,9 @@ def render(families: list[dict[str, Any]]) -> str:
 
 
 def merge(page: str) -> str:
-    """Return the page with the lines of each family together, behind one head.
+    """Return the page with the lines of each family together, after one head.
 
-    The server counts for some models by the names that an engine inside another model has.
+    The server's counters for some models have the same names as an engine inside another model.
     """
     families: dict[str, str] = {}
     for text in _BEGIN.split(page):
@@ -60,7 +60,7 @@ def family(
 ) -> Iterator[str]:
     """Yield the lines of a family, with labels and value of each sample.
 
-    One that is optional has no lines without samples.
+    An optional family without samples has no lines.
     """
     rows = [*samples]
     if rows or not is_optional:
@@ -70,7 +70,7 @@ def family(
 
 
 class Family(NamedTuple):
-    """A family of a table."""
+    """A family: one row of a table of metrics."""
 
     name: str
     kind: str
@@ -86,7 +86,7 @@ class Family(NamedTuple):
 
 
 def histogram(name: str, series: dict[str, Any]) -> Iterator[str]:
-    """Return its lines; `counts` are of each bucket by itself, `value` is the sum."""
+    """Return a histogram's lines; each of `counts` is for one bucket alone, `value` is the sum."""
     labels, counts = series["labels"], list(accumulate(series["counts"]))
     yield f"{name}_count{_labels(labels)} {counts[-1]}"
     yield f"{name}_sum{_labels(labels)} {number(series['value'])}"
@@ -123,7 +123,7 @@ class Series:
 
 
 def model_labels(name: str, version: str, config: Mapping[str, Any]) -> dict[str, str]:
-    """Return the labels of a version, its tags among them, in Triton's order."""
+    """Return the labels of a version, including its tags, in Triton's order."""
     tags = {f"_{key}": str(value) for key, value in (config.get("metric_tags") or {}).items()}
     return dict(sorted({**tags, "model": name, "version": version}.items()))
 
@@ -140,7 +140,7 @@ _NAME = re.compile(r'([a-zA-Z_][a-zA-Z0-9_]*)="(?:[^"\\]|\\.)*"')
 
 
 def add_labels(page: str, labels: Sequence[tuple[str, str]]) -> str:
-    """Return the page with these labels, which are the first of each sample: `le` stays last."""
+    """Return the page with these labels added in front of each sample's own: `le` stays last."""
     if not labels:
         return page
     pairs = [(name, f'{name}="{escape(value)}"') for name, value in labels]

@@ -1,6 +1,6 @@
-"""Metrics that Triton does not have, under our own names: `zmqtriton_…`.
+"""Metrics under our own names, which Triton lacks: `zmqtriton_…`.
 
-How busy models' instances are, what processes share, and which were restarted. docs/metrics.md
+The busy share of models' instances, the shared resources of processes, restarts. docs/metrics.md
 describes the use of each metric.
 """
 
@@ -22,7 +22,7 @@ _LEAVING = frozenset({"DRAINING", "STOPPING", "STOPPED"})
 
 
 class Busyness:
-    """Shares of time between two readings that are not too close to each other."""
+    """Shares of time between two readings at least an interval apart."""
 
     def __init__(self, interval_s: float, now_s: Callable[[], float] = time.monotonic) -> None:
         self._interval_s = interval_s
@@ -32,7 +32,7 @@ class Busyness:
         self._ratios: dict[tuple[str, str], float] = {}
 
     def look(self, all_series: list[Series]) -> None:
-        """Return the shares; within the interval the last ones are returned again."""
+        """Compute the shares; within the interval the last ones are kept."""
         elapsed_s = self._now_s() - self._at_s
         if elapsed_s < self._interval_s:
             return
@@ -61,7 +61,7 @@ _Families = list[tuple[str, str, str, list[Series], Callable[[Series], float]]]
 def render_models(
     all_series: list[Series], status: Mapping[str, Any], busyness: Busyness, use: ModelUse
 ) -> str:
-    """Return the text for models; ensembles have no instances, only executions."""
+    """Return the text for models; ensembles have executions, but no instances."""
     families = [
         *_request_families(all_series),
         *_instance_families(all_series, status["processes"], busyness),
@@ -224,7 +224,7 @@ def _use_families(
 
 
 def render_refusals(all_series: list[Series]) -> str:
-    """Return the text for requests that were refused for a limit; "" without any."""
+    """Return the text for requests that were refused because of a limit; "" without any."""
     samples = (
         ({**series.labels, "reason": reason}, count)
         for series in all_series
@@ -263,7 +263,7 @@ def render_load(load: MachineLoad) -> str:
 
 
 def render_certificates(files: Mapping[str, str]) -> str:
-    """Return the text for the certificates by service; "" without any that can be read."""
+    """Return the text for each service's certificate; "" without a readable one."""
     ends_s = {service: not_after_s(path) for service, path in files.items()}
     finite = {service: each for service, each in ends_s.items() if math.isfinite(each)}
     lines = _family(
@@ -414,7 +414,7 @@ def _labels_of_quota(row: Mapping[str, Any]) -> dict[str, str]:
 
 
 def _canaries(status: Mapping[str, Any]) -> Iterator[str]:
-    """Return the text for canaries; "" if there was never one."""
+    """Return the text for canaries; "" if there has been none."""
     if not status.get("models"):
         return
     weights = (

@@ -23,7 +23,7 @@ Key = tuple[str, str]
 
 
 class ProcessStat(NamedTuple):
-    """The kernel's figures of a process. Pages that several processes share count in each."""
+    """The kernel's figures of a process; memory shared by several processes counts in each."""
 
     parent: int
     #: Processor time since its start.
@@ -45,7 +45,7 @@ def read_stat(pid: int, proc: Path = PROC) -> ProcessStat | None:
 
 
 class Usage(NamedTuple):
-    """The use of a process. Pages that several processes share count in each."""
+    """The use of resources by a process; memory shared by several processes counts in each."""
 
     #: Processor time since the last look in percent of one core; None at the first look.
     cpu_percent: float | None

@@ -1,6 +1,6 @@
-"""Readiness as Prometheus text: of the server, of each version that should serve; and why not.
+"""Readiness as Prometheus text: of the server, and of each version that should serve; and why not.
 
-Alerts name the cause of a trouble with it: the kind of a reason in lower case, as in
+Alerts get the cause of the trouble from these metrics: the kind of a reason in lower case, as in
 `out_of_memory`; there are a few dozen.
 """
 
@@ -46,7 +46,7 @@ def _models(catalogue: Catalogue) -> Iterator[str]:
 def render_troubles(
     status: Mapping[str, Any], config_of: Callable[[str, int], Mapping[str, Any]]
 ) -> str:
-    """Return the text."""
+    """Return the text about troubles of models and processes."""
     lines = {f"{_TROUBLE}{_labels(row, config_of)} 1" for row in _rows(status)}
     head = f"# HELP {_TROUBLE} {_TROUBLE_TEXT}", f"# TYPE {_TROUBLE} gauge"
     return "".join(f"{line}\n" for line in (*head, *sorted(lines)))

@@ -1,4 +1,4 @@
-"""Gathers what the Prometheus page shows, from the broker and the supervisor."""
+"""Gathers the content of the Prometheus page from the broker and the supervisor."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The figures of local services on the page, whose processes are asked at each scrape, at once."""
+"""The figures of local services on the page; all services are asked at once, at each scrape."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _WITHIN_S = 1.0
 
 
 async def render(services: Iterable[Figures]) -> str:
-    """Return the text of all that answer in time."""
+    """Return the text of all services that answer in time."""
     return "".join(await asyncio.gather(*map(_in_time, services)))
 
 

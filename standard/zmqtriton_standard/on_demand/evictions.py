@@ -1,9 +1,9 @@
 """Evicts models that were loaded on demand, or chooses models that should sleep.
 
-A model goes if it was idle for too long; and where memory of the machine or of a GPU has a budget,
-the models that were unused for longest make room until another one fits: models that can sleep
-are put to sleep; if that frees too little, others are evicted. Keeps a history with reasons. The
-loader calls it, keeps its data fresh, and puts models to sleep. Does no I/O.
+A model is evicted if it was idle for too long. If memory of the machine or of a GPU has a budget,
+the models that were unused for longest make room until another one fits: models that can sleep are
+put to sleep; if that frees too little, others are evicted. Keeps a history with reasons. The loader
+calls this module, keeps its data fresh, and puts models to sleep. Does no I/O.
 """
 
 from __future__ import annotations
@@ -31,8 +31,9 @@ _PAUSE_S = 5.0
 class ModelUsage:
     """The use of models, and the order of their eviction that follows from it.
 
-    The loader feeds it with the broker's counts, and unloads the models that it names. It names
-    only models that are loaded on demand, and none that is in use or about to be. Does no I/O.
+    The loader passes on the broker's counts, and unloads the models that are named here. Only
+    models that were loaded on demand are named, and none that is in use or about to be. Does no
+    I/O.
     """
 
     def __init__(self, plan: Plan, models: Mapping[str, ServedModel], idle_after_s: float) -> None:
@@ -70,11 +71,11 @@ class ModelUsage:
         return max(self._used_s.get(name, -math.inf), self._loaded_s.get(name, -math.inf))
 
     def is_busy(self, name: str) -> bool:
-        """Return whether it had a request or a sequence at the last count."""
+        """Return whether the model had a request or a sequence at the last count."""
         return name in self._busy
 
     def overdue_models(self) -> list[str]:
-        """Return the models that were idle for as long as they may be."""
+        """Return the models that were idle for as long as their limit."""
         return [
             name
             for name in self._on_demand_models()
@@ -83,7 +84,7 @@ class ModelUsage:
         ]
 
     def eviction_candidates(self, kept: Collection[str]) -> list[list[str]]:
-        """Return evictable models, least recently used first, each with those that go before it."""
+        """Return evictable models, least recently used first, each with those to evict before."""
         groups = [self.eviction_group(name) for name in self._on_demand_models()]
         candidates = [
             group
@@ -95,7 +96,7 @@ class ModelUsage:
         return sorted(candidates, key=lambda group: max(map(self.last_used_s, group)))
 
     def eviction_group(self, name: str) -> list[str] | None:
-        """Return the model behind the ensembles that have it as a member; None if one must stay."""
+        """Return the model after the ensembles that contain it; None if one of them must stay."""
         names = [name]
         for each in names:
             names += [
@@ -163,7 +164,7 @@ class _ModelHistory:
 
 
 class Room(NamedTuple):
-    """The models that make room, by sleep, or by an unload that has begun."""
+    """The models that make room: by sleep, or by an unload that has begun."""
 
     sleepers: Collection[str] = ()
     leaving: Collection[str] = ()
@@ -201,7 +202,7 @@ class Evictor:
 
     @property
     def has_candidates(self) -> bool:
-        """True if there is a model that may have to go."""
+        """True if some model may have to be evicted."""
         return self.usage.shortest_idle_limit_s() < float("inf") or (
             self.has_budget
             and any(m.is_on_demand and m.serving_configs for m in self._models.values())
@@ -215,7 +216,7 @@ class Evictor:
         self._reserved[name] = self._estimate(name)[0]
 
     def slept(self, name: str, since_s: float) -> None:
-        """Record a sleep."""
+        """Record the model as asleep."""
         self._forget_wake(name)
         self._asleep_s[name] = since_s
         self._sleepers.add(name)
@@ -251,7 +252,7 @@ class Evictor:
         self._not_before_s.pop(name, None)
 
     def record_memory(self, by_model: Mapping[str, Sizes]) -> None:
-        """Record the memory of each model's processes; that of one asleep is not all of it."""
+        """Record the memory of models' processes; a sleeping model has less than when awake."""
         self._sizes_now = dict(by_model)
         for name in [*filter(self._has_woken, self._waking_s)]:
             self._forget_wake(name)
@@ -267,16 +268,16 @@ class Evictor:
                 self._sizes[name] = sizes | (before or Sizes())
 
     def _is_asleep(self, name: str) -> bool:
-        """True until it has a request, which wakes it up."""
+        """True until the sleeping model has a request, which wakes it up."""
         return self.usage.last_used_s(name) <= self._asleep_s.get(name, -math.inf)
 
     def _can_sleep(self, name: str) -> bool:
-        """True if it is worth asking."""
+        """True if it is worthwhile to ask the model to sleep."""
         is_early = self._plan.now_s < self._not_before_s.get(name, -math.inf)
         return not (is_early or self._is_asleep(name))
 
     def _has_woken(self, name: str) -> bool:
-        """True if what it takes is measured; nothing of one that is in use has to go."""
+        """True once a woken model's memory was measured while it is idle."""
         is_young = self._plan.now_s - self._waking_s[name] < GRACE_S
         return not (is_young or self.usage.is_busy(name))
 
@@ -287,9 +288,10 @@ class Evictor:
     # ----------------------------------------------------------- what follows
 
     def make_room(self, name: str, *, wakes: bool) -> Room:
-        """Return the models that must sleep or go to make room; none if it fits.
+        """Return the models that must sleep or be unloaded to make room; empty if there is room.
 
-        Raises Unavailable if it would not fit even then. `wakes` of a model that is loaded.
+        Raises Unavailable if the room would not suffice even then. `wakes` is True for a loaded
+        model.
         """
         needed, is_known = self._estimate_wake(name) if wakes else self._estimate(name)
         used, kept = self._used, self._with_needs(name)
@@ -306,7 +308,7 @@ class Evictor:
         return self._make_room(leaving, f"to make room for '{name}'")
 
     def enforce_limits(self) -> Room:
-        """Evict models that were idle for too long, and those beyond the budgets."""
+        """Evict models that were idle for too long, and models beyond the budgets."""
         for name in self.usage.overdue_models():
             idle_s = self._plan.now_s - self.usage.last_used_s(name)
             why = f"after {idle_s:.0f} s without requests"
@@ -320,15 +322,16 @@ class Evictor:
         return self._make_room(leaving, TOO_MUCH)
 
     def _candidates(self, kept: Collection[str]) -> list[list[str]]:
-        """Return evictable models, least recently used first, and those asleep, with little, last.
+        """Return evictable models, least recently used first; sleeping ones last.
 
-        If all that can sleep came first, one in use would sleep for an idle one.
+        Those hold little. If models that can sleep came first, a used one would sleep instead of an
+        idle one.
         """
         groups = self.usage.eviction_candidates(kept)
         return sorted(groups, key=lambda group: self._is_asleep(group[-1]))
 
     def _make_room(self, leaving: list[str], why: str) -> Room:
-        """Name the models that can sleep; without any, evict all."""
+        """Let the models sleep that can; if none can, evict all. Return the models."""
         sleepers = [name for name in leaving if self._sizes_now.get(name) and self._can_sleep(name)]
         if sleepers:
             return Room(sleepers=sleepers)
@@ -358,14 +361,14 @@ class Evictor:
         return total
 
     def _excess(self, used: Sizes) -> Sizes:
-        """Return the bytes beyond the budgets."""
+        """Return the bytes that exceed the budgets."""
         limits = self._budgets.items()
         return Sizes({place: used[place] - limit for place, limit in limits if used[place] > limit})
 
     def _choose(self, groups: Iterable[list[str]], lacking: Sizes) -> tuple[list[str], Sizes]:
-        """Choose models with enough memory for the lack, or all with a part of it.
+        """Choose models with enough memory for the lack, or all that have a part of it.
 
-        Return also their memory.
+        Also returns their memory.
         """
         names: list[str] = []
         freed = Sizes()
@@ -378,9 +381,7 @@ class Evictor:
         return names, freed
 
     def _estimate(self, name: str) -> tuple[Sizes, bool]:
-        """Return the estimated memory of a load with its further models.
-
-        Whether it was ever seen.
+        """Return the memory that a load with its further models will need, and whether it is known.
 
         A model that was never seen is taken for an average one.
         """

@@ -40,7 +40,7 @@ MIN_CHECK_INTERVAL_S, MAX_CHECK_INTERVAL_S = 0.25, 5.0
 
 
 class _PendingLoad:
-    """A requested model."""
+    """A load that requests wait for."""
 
     def __init__(self, name: str, until_s: float, scope: Scope, *, wakes: bool = False) -> None:
         self.name = name
@@ -133,9 +133,9 @@ class OnDemandLoader(Feature):
         )
 
     async def _await_room(self, call: ControlCall) -> bool:
-        """Answer an instance that is about to wake up, when others have made room.
+        """Answer an instance that is about to wake up, once other models have made room.
 
-        One that was loaded by name is not held back, as its load is not.
+        A model that was loaded by name is not held back, as its load is not.
         """
         name = ControlCall.required_model_name(call.arguments)
         load, model = self._pending_loads.get(name), self._server.models.get(name)
@@ -181,9 +181,9 @@ class OnDemandLoader(Feature):
             del self._pending_loads[load.name]
 
     async def _bring(self, load: _PendingLoad) -> bool:
-        """Load a model, or let it wake up, when there is room for it.
+        """Load a model, or let it wake up, when there is room.
 
-        Return False if there is none to load. Raises ZmqTritonError.
+        Returns False for an unknown model. Raises ZmqTritonError.
         """
         name, models = load.name, self._server.models
         if name not in models and not await self._is_known(load):
@@ -205,7 +205,7 @@ class OnDemandLoader(Feature):
         return True
 
     async def _has_room(self, load: _PendingLoad) -> bool:
-        """Return whether there is room for it, or make some: others sleep, or are evicted.
+        """Return whether there is room for the model; if not, let others sleep, or evict them.
 
         Raises Unavailable if none of them becomes idle in time.
         """
@@ -245,18 +245,18 @@ class OnDemandLoader(Feature):
         self._is_listing = False
 
     def _is_settled(self, load: _PendingLoad) -> bool:
-        """True if it serves, or was unloaded while it wakes up."""
+        """True if the model serves, or was unloaded while it woke up."""
         model = self._server.models.get(load.name)
         return load.wakes != bool(model is not None and model.serving_configs)
 
     def _are_gone(self, load: _PendingLoad) -> bool:
-        """True if all that was evicted for it has ended, and an old one of its name."""
+        """True if all models that were evicted for the load have ended, and the old generation."""
         models = self._server.models
         ending = load.evicted_models if load.wakes else load.evicted_models | {load.name}
         return all(models[name].has_ended for name in ending if name in models)
 
     async def _await_idle_ones(self, load: _PendingLoad, error: Unavailable) -> None:
-        """Wait a moment for other models to become idle. Raises the error after the last one."""
+        """Wait a moment for other models to become idle. Raises the error after the load's time."""
         if self._plan.now_s >= load.until_s:
             if not load.wakes:
                 self._remember_failure(load.name, error)
@@ -280,7 +280,7 @@ class OnDemandLoader(Feature):
         self._watch()
 
     def _remember_failure(self, name: str, error: ZmqTritonError) -> None:
-        """Have requests that come soon get the same answer without another try."""
+        """Let requests that come soon fail with the same error, without another try."""
         failure = self._failures.setdefault(name, _Failure(error))
         failure.error = error
         failure.retry_at_s = self._plan.now_s + failure.pause_s
@@ -289,7 +289,7 @@ class OnDemandLoader(Feature):
     # ------------------------------------------------------------------- sleep
 
     def _put_to_sleep(self, names: Iterable[str], why: str) -> None:
-        """Have models sleep; loads that need the room go on when all have, or cannot."""
+        """Let models sleep; waiting loads continue when all models sleep, or have refused."""
         late = errors.DeadlineExceeded(f"it did not sleep within {SLEEP_WITHIN_S:g} s")
         called = list(names)
         for name in called:
@@ -322,7 +322,7 @@ class OnDemandLoader(Feature):
     # ------------------------------------------------------------- looking
 
     def _watch(self) -> None:
-        """Check from time to time for models that were idle for too long or take too much."""
+        """Look from time to time for models that were idle for too long, or take much memory."""
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
@@ -343,7 +343,7 @@ class OnDemandLoader(Feature):
         self._watch()
 
     def _refresh_usage(self) -> Promise[None]:
-        """Refresh use and memory, by a look that is still to begin."""
+        """Refresh use and memory, by a reading that has not begun yet."""
         refreshed = Promise[None]()
         self._refreshed.append(refreshed)
         self._plan.tell(self._refresh())

@@ -1,4 +1,4 @@
-"""Restarts, stacks and repositories: operations on models while they serve."""
+"""Operations on serving models: restarts, stacks of processes, and repositories."""
 
 from zmqtriton.sdk import AddOn
 

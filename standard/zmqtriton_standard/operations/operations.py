@@ -45,9 +45,9 @@ class Operations(Feature):
         }
 
     async def _read_stacks(self, call: ControlCall) -> list[dict[str, Any]]:
-        """Have the model's stubs write the Python stacks of their threads, and return the lines.
+        """Let the model's stubs write the Python stacks of their threads, and return the lines.
 
-        Each writes them whatever it is doing. Instances that are threads have their process's.
+        A stub writes them whatever it is doing. Instances that are threads have their process's.
         """
         name = ControlCall.optional_model_name(call.arguments)
         earlier, self._last_stacks = self._last_stacks, Promise()
@@ -66,11 +66,11 @@ class Operations(Feature):
         ]
 
     async def _restart(self, call: ControlCall) -> int:
-        """End the stubs, which then come back; load the model if no stub serves or will.
+        """End the stubs, which are then replaced; load the model if no stub serves or will.
 
-        A load that is under way may hang, and everything else that is asked of the model waits for
-        it: it is ended and begun again, and what serves meanwhile is left alone. The answer is the
-        number of ended stubs, or the load's error; with `wait` false a load is not waited for.
+        A running load may hang, and all other calls about the model wait for it: it is ended and
+        begun again, and serving stubs are left alone. The answer is the number of ended stubs, or
+        the load's error; with `wait` false a load is not waited for.
         """
         name = ControlCall.required_model_name(call.arguments)
         model = self._server.models.get(name)
@@ -105,7 +105,7 @@ class Operations(Feature):
 
 
 def _end(instances: Sequence[tuple[Generation, StubPlace]]) -> int:
-    """End instances, which then come back; return how many."""
+    """End instances, which are then replaced; return their number."""
     for generation, instance in instances:
         generation.handle(instance, KillRequested(_REASON))
     return len(instances)

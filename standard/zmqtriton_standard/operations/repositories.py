@@ -65,7 +65,7 @@ class RepositoryRegistry(Feature):
         return {"repositories": self._paths}
 
     async def _change(self, call: ControlCall, *, is_registration: bool) -> list[str]:
-        """Add or remove a directory; the answer is all directories in use, or the error."""
+        """Add or remove a directory; answer with all directories in use, or an error."""
         arguments = call.arguments
         if not self._is_explicit:
             noun = "registration" if is_registration else "unregistration"
@@ -93,7 +93,7 @@ class RepositoryRegistry(Feature):
         return list(self._paths)
 
     def _forget(self, row: tuple[str, str, str] | None) -> None:
-        """Let the model of an unregistered key be forgotten once it is unloaded."""
+        """Forget the key's model of an unregistered directory once it is unloaded."""
         if row is not None and row[2] in self._models:
             self._models[row[2]].history.is_directory_gone = True
 
@@ -105,7 +105,7 @@ class RepositoryRegistry(Feature):
 
 
 def _names(arguments: dict[str, Any]) -> dict[str, str]:
-    """Parse the names of models that are not those of their folders."""
+    """Parse the names of models whose folders have other names."""
     names = arguments.get("names", {})
     if type(names) is not dict or not all(type(name) is str for name in names.values()):
         raise InvalidArgument("the names of models must be an object of texts")

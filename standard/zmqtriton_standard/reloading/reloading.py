@@ -1,7 +1,7 @@
 """Loads models again whose files have changed: by itself, or at a command. Does no I/O.
 
 The models watched are those that were loaded from their own files, whether or not that succeeded:
-neither what a request has brought along or unloaded, nor what was never asked for.
+no models whose files came with a request, that a request has unloaded, or that were never loaded.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ class Reloader(Feature):
             self._plan.tell(self._look())
 
     async def _look(self) -> None:
-        """Look at the files, again and again."""
+        """Look for changed files, again and again."""
         server = self._server
         while not server.is_stopping:
             # those that were loaded from files of their own, or were to be
@@ -63,7 +63,7 @@ class Reloader(Feature):
             await self._plan.pause(max(pause_s, report.took_s * _SHARE))
 
     async def _load(self, model: ServedModel) -> None:
-        """Load a change, and say last why it is not served; a poll may have tried it before."""
+        """Load a changed model; return why it is not served. A poll may have tried it before."""
         why = ""
         try:
             await model.poll(0.0)
@@ -84,8 +84,8 @@ def _why_not_loaded(model: ServedModel) -> str:
 class FileWatch:
     """Finds the models whose files have changed and are completely written.
 
-    Who saves a file may truncate it first, or write another and rename it: a change counts once
-    two looks have seen the same.
+    An editor may truncate a file before it writes, or write another and rename it: so a change
+    counts once two looks have seen the same state.
     """
 
     def __init__(self) -> None:
@@ -134,10 +134,10 @@ class ReloadCalls(Feature):
         }
 
     async def _reload(self, call: ControlCall) -> dict[str, Any]:
-        """Load a model, or without a name all that have changed; answer what became of each.
+        """Load a model, or without a name all changed ones; answer with the result of each.
 
-        What has failed and has not changed is tried again if it is named. With `renews` a model
-        that is named is loaded with new processes in any case.
+        An unchanged model that failed is tried again if it is named. With `renews` a named model is
+        loaded with new processes in any case.
         """
         if name := ControlCall.optional_model_name(call.arguments):
             report, model = _Report(), self._server.get_or_create_model(name)
@@ -173,7 +173,7 @@ class ReloadCalls(Feature):
     def _choose(self, names: Iterable[str]) -> list[ServedModel]:
         """Return the models to look at: all, or in mode explicit those that are loaded.
 
-        One that a client has loaded with a configuration of its own does not follow the files.
+        A model that a client has loaded with another configuration does not follow the files.
         """
         if not self._is_explicit:
             return [self._server.get_or_create_model(name) for name in names]

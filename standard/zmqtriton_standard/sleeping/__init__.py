@@ -1,4 +1,4 @@
-"""Sleep: models give their memory back until they are asked for."""
+"""Sleep: models free their memory until they get requests."""
 
 from zmqtriton.sdk import AddOn
 

@@ -1,7 +1,7 @@
-"""Has the instances of a model sleep and wake up. Does no I/O.
+"""Lets the instances of a model sleep and wake up. Does no I/O.
 
-An instance calls `TritonPythonModel.sleep()` between two executions, and `wake_up()` when it is
-told to or has a request. So a sleeping model is ready, and nothing holds its requests back.
+An instance calls `TritonPythonModel.sleep()` between two executions, and `wake_up()` when it gets
+an order or a request. So a sleeping model is ready, and its requests do not wait in the server.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _FIRST = 1 << 48
 
 
 class _Turn:
-    """A question to several instances at once."""
+    """A call to several instances at once."""
 
     def __init__(self, word: str, model: str, at_s: float) -> None:
         self.word, self.model, self.at_s = word, model, at_s
@@ -68,7 +68,7 @@ class Sleeping(Feature, HelperOwner):
         return {"model": model.name, "instances": await self._ask(word, model)}
 
     def _ask(self, word: str, model: ServedModel) -> Promise[int]:
-        """Ask all instances of a model."""
+        """Send a call to all instances of a model."""
         turn = _Turn(word, model.name, self._plan.now_s)
         generations = model.serving_generations
         instances = (one for generation in generations for one in generation.instances)

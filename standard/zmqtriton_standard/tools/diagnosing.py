@@ -34,8 +34,8 @@ def doctor(
 ) -> None:
     """Find faults of this machine, and of a running server.
 
-    Without a server, judges whether one could start: with the options behind --, or those of the
-    systemd unit, or the defaults. The exit status is 1 for an error, 0 for warnings at most.
+    Without a server, judges whether one could start: with the options after --, or of the systemd
+    unit, or the defaults. The exit status is 1 for an error, 0 for warnings at most.
     """
     # only now: the other commands do not need all that
     from zmqtriton.sdk.models import diagnose
@@ -71,7 +71,7 @@ def _print_examined(findings: Sequence[Finding], about: str) -> None:
 def explain(context: click.Context, model: str, version: int | None, form: str) -> None:
     """Say why MODEL fails or is slow, and what to do.
 
-    Without MODEL, look at the server and all its models; troubles are shown, the worst first.
+    Without MODEL, show the troubles of the server and of all its models, the worst first.
     """
     # only now: the other commands do not need all that
     from zmqtriton.sdk.models import explain as explaining

@@ -1,4 +1,4 @@
-"""The tracing process: collects what other processes report, assembles traces and exports them."""
+"""The tracing process: collects reports of other processes, assembles traces and exports them."""
 
 from zmqtriton.sdk import AddOn, Process
 

@@ -1,6 +1,6 @@
 """The tracing process, which the supervisor starts if requests may be traced.
 
-The socket, the lifeline and the clock around gathering, and where traces go from there.
+Has the socket, the lifeline and the clock; hands complete traces to their destination.
 """
 
 from __future__ import annotations
@@ -109,7 +109,7 @@ class Service:
             self._exemplar_socket = ExemplarSocket(path, self._exemplars)
 
     def _read(self) -> bool:
-        """Read some spans; False when there is nothing more."""
+        """Read some spans; False when no more are waiting."""
         for _ in range(_MAX_SPANS_PER_TURN if self._socket is not None else 0):
             if not zmq_sockets.has_input(self._socket):
                 return False
@@ -126,7 +126,7 @@ class Service:
         return self._socket is not None
 
     def _report_counts(self) -> None:
-        """Tell the supervisor how many traces there were; the settings show how many are left."""
+        """Report the number of traces to the supervisor; its settings show how many are left."""
         counts = self._gathering.pop_counts()
         counts = {name: count for name, count in counts.items() if len(name) <= _MAX_NAME}
         if counts:

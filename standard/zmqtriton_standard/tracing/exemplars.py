@@ -1,6 +1,6 @@
 """The last traced request of each bucket of a model's latencies, for the page of metrics.
 
-The page asks at a socket of the runtime directory at each scrape; a tracer is there only if
+The page reads a socket in the runtime directory at each scrape; there is a tracing process only if
 requests may be traced.
 """
 
@@ -33,7 +33,7 @@ class Exemplars:
         self._rows: dict[tuple[str, int], dict[int, Row]] = {}
 
     def add(self, trace: RequestSpan, offset_ns: int) -> None:
-        """Take the requests of a trace that succeeded; the offset leads to the wall clock."""
+        """Add a trace's successful requests; the offset turns its times into wall-clock times."""
         above = [trace]
         while above:
             span = above.pop()
@@ -59,7 +59,7 @@ class Exemplars:
 
 
 class ExemplarSocket:
-    """The socket at which the rows are read, once a connection."""
+    """The socket that sends the rows to each connection."""
 
     def __init__(self, path: str, exemplars: Exemplars) -> None:
         self._path = path
@@ -72,7 +72,7 @@ class ExemplarSocket:
         self.listener.listen()
 
     def answer(self) -> None:
-        """Answer all that wait."""
+        """Answer all waiting connections."""
         with suppress(OSError):  # none is left, or the page is gone
             while True:
                 connection, _ = self.listener.accept()

@@ -1,8 +1,8 @@
-"""Assembles traces from what several processes report. Does no I/O.
+"""Assembles traces from the reports of several processes. Does no I/O.
 
-A trace is complete a moment after its frontend has reported the answer, since others may still
-report; later if something is visibly missing. Traces that never end, because a frontend has died,
-are dropped when room is needed.
+A trace is complete a moment after its frontend has reported the answer, since other processes may
+still report; later if a report is visibly missing. Traces that never end, because a frontend has
+died, are dropped when room is needed.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _MAX_COUNTED_SETTINGS = 1000
 
 @dataclass
 class RequestSpan:
-    """One request, as the processes report it one after the other."""
+    """A request, from the reports of several processes."""
 
     trace_context: str
     parent: str = ""
@@ -72,7 +72,7 @@ class RequestSpan:
 
 @dataclass
 class _PendingTrace:
-    """Everything known under one trace id, which any number of a client's requests may share."""
+    """Everything known under a trace id, which any number of a client's requests may share."""
 
     spans: dict[str, RequestSpan] = field(default_factory=dict)
     #: The ids of the spans below a span.
@@ -88,9 +88,10 @@ class _PendingTrace:
         return span
 
     def is_complete(self, root: str) -> bool:
-        """True if nothing is known to be missing.
+        """True if no report is known to be missing.
 
-        A client's request has reached the broker, and each executed one has its times.
+        A client's request must have reached the broker, and each executed request must have its
+        times.
         """
         todo = list(self.children_by_span.get(root, ()))
         seen = {root}  # a model may report circles
@@ -106,7 +107,7 @@ class _PendingTrace:
         return len(seen) > 1
 
     def pop_tree(self, root: str) -> RequestSpan:
-        """Take a span with everything below it."""
+        """Take a span with all spans below it."""
         top = self.spans.pop(root)
         todo = [top]
         while todo:
@@ -153,9 +154,9 @@ class TraceAssembler:
         heapq.heappush(self._due_traces, (time_s, next(self._tie_breaker), trace, root))
 
     def _count_trace(self, report: dict[str, Any]) -> bool:
-        """Count a trace; False if no more are wanted.
+        """Count a trace; False if the setting allows no more.
 
-        Frontends cannot count them, as each knows of its own only.
+        Frontends cannot count them, as each knows only its own traces.
         """
         name, limit = report["root"], report["count"]
         counted = self._counts_by_setting.pop(name, 0)
@@ -179,7 +180,7 @@ class TraceAssembler:
         return self._due_traces[0][0] if self._due_traces else None
 
     def pop_complete(self, now_s: float) -> list[RequestSpan]:
-        """Take the complete traces in the order of their ends; they are forgotten here."""
+        """Remove and return the complete traces in the order of their ends."""
         spans = []
         while self._due_traces and self._due_traces[0][0] <= now_s:
             _, _, trace, root = heapq.heappop(self._due_traces)

@@ -1,8 +1,8 @@
 """Exports traces to an OpenTelemetry collector, from a thread of its own.
 
-The rest of the process never waits for the collector: what it does not take in time waits in the
-backlog, and is lost when there is no more room. The log reports the begin and the end of an outage,
-and how many spans were lost.
+The rest of the process never waits for the collector: spans that it does not take in time wait in
+the backlog, and are lost when there is no more room. The log reports the begin and the end of an
+outage, and how many spans were lost.
 """
 
 from __future__ import annotations
@@ -100,7 +100,7 @@ class OpenTelemetryExporter:
             _log.warning("%d spans of traces were lost, there were too many", lost)
 
     def _check_partial_success(self, answer: bytes) -> None:
-        """Check how much of a message the collector took."""
+        """Log the spans that the collector has rejected, if its answer names some."""
         count, reason = otlp.parse_rejected(answer)
         if count > 0:
             self._backlog.count_lost(count)
@@ -135,14 +135,14 @@ class SpanBacklog:
             self._condition.notify()
 
     def requeue(self, spans: list[Any], pause_s: float) -> None:
-        """Put spans back that could not be sent but may be later."""
+        """Put spans back that could not be sent, but may be accepted later."""
         with self._condition:
             self._spans.extendleft(reversed(spans))
             self._drop()
             self._paused_until_s = time.monotonic() + pause_s
 
     def close(self) -> None:
-        """Let waiting traces be taken at once, and then nothing more."""
+        """Let waiting spans be taken at once, and accept no more."""
         with self._condition:
             self._is_over = True
             self._condition.notify()

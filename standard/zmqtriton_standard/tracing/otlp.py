@@ -1,7 +1,7 @@
 """Spans in OpenTelemetry's protocol, named and nested as Triton's are. Does no I/O.
 
-A client's request is `InferRequest`; below it is the model that had it, named like the model, and
-there `compute` and the requests that were made meanwhile.
+A client's request is `InferRequest`. Below it is a span named like the model; below that are
+`compute` and the requests that the model made.
 """
 
 from __future__ import annotations
@@ -28,16 +28,16 @@ _MAX_CHARACTERS = 4096
 
 
 class SpanConverter:
-    """Numbers the spans of models through all traces, as Triton does."""
+    """Converts traces, and numbers the spans of models over all traces, as Triton does."""
 
     def __init__(self) -> None:
         self._numbers = itertools.count(1)
 
     def convert(self, root: RequestSpan, offset_ns: int) -> list[Any]:
-        """Convert a trace, those below first, as they end first.
+        """Convert a trace to spans; inner spans come first, as they end first.
 
         The offset leads from the clock of the marks to the wall clock. Raises TypeError or
-        ValueError for what cannot be sent.
+        ValueError for values that cannot be sent.
         """
         spans = [_span(root, "InferRequest", root.parent, root.marks, offset_ns)]
         ends = [ns for span in (root, *root.children) for ns in span.marks.values()]
@@ -115,7 +115,7 @@ def _span(
 
 
 def name_source(of_resource: Any, of_scope: Any, resource: Mapping[str, str], scope: str) -> None:
-    """Name the server and its part in a message of spans, points or lines."""
+    """Name the server and its part in a message of spans, metrics or log lines."""
     for key, value in resource.items():
         add_attribute(of_resource.resource.attributes, key, value)
     of_scope.scope.name = scope

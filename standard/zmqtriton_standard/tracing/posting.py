@@ -1,7 +1,7 @@
-"""Posts a message to a server elsewhere over HTTP and returns the answer.
+"""Posts a message to another server over HTTP and returns the answer.
 
-Blocks, so it runs in a thread of its own. Proxies are those of the environment; the headers, which
-may hold keys, are sent nowhere else: no redirection is followed.
+Blocks, so it runs in a thread of its own. Uses the environment's proxies. Follows no redirection,
+because the headers may hold keys.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Traces as Triton writes them: one JSON array, an object for each mark, numbers for spans.
 
 The file is a whole document after each write, so that it can be read while the server runs. Only
-the tracing process writes it. Raises OSError if the disk does not take it, and the file is then as
+the tracing process writes the file. If it cannot be written, OSError is raised, and the file is as
 it was before.
 """
 
@@ -75,7 +75,7 @@ class TraceFile:
             data, at = data[written:], at + written
 
     def _objects(self, span: RequestSpan, parent: int) -> Iterator[dict[str, Any]]:
-        """Return the objects of a span, those of the spans below first, as these end first."""
+        """Return the objects of a span after the objects of the spans below it, which end first."""
         self._last_id = own = self._last_id + 1
         for child in sorted(span.children, key=lambda child: child.start_ns):
             yield from self._objects(child, own)
@@ -100,7 +100,7 @@ class TraceFile:
 
 
 def _merge_levels(root: RequestSpan) -> RequestSpan:
-    """Merge what the frontend and the broker know of a request, which is one span for Triton."""
+    """Merge the reports of frontend and broker about a request, which is one span for Triton."""
     for child in root.children:
         root.marks.update(child.marks)
         root.tensors += child.tensors
@@ -111,7 +111,7 @@ def _merge_levels(root: RequestSpan) -> RequestSpan:
 def _take_activities(
     own: int, tensors: list[dict[str, Any]], activity: str
 ) -> Iterator[dict[str, Any]]:
-    """Take out the objects of one activity, or all."""
+    """Remove and return the objects of one activity, or of all."""
     for tensor in [t for t in tensors if activity in ("", t["activity"])]:
         tensors.remove(tensor)
         shown = {key: tensor[key] for key in ("name", "data", "shape", "dtype")}

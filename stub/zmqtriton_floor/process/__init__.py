@@ -1,1 +1,1 @@
-"""The parts that every process of the server has alike."""
+"""The parts that all processes of the server have in common."""

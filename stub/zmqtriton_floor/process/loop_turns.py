@@ -112,10 +112,10 @@ def _name_of_this_thread() -> str:
 
 
 class LoopTurns:
-    """The turns of the loop of the thread that makes this.
+    """The turns of the loop that runs in the thread which creates this object.
 
-    A loop that waits by itself calls begin() and end(), or does the same in place. One that another
-    library runs calls beat() at times that are known before.
+    A loop that waits by itself calls begin() and end(), or does the same in place. A loop that
+    another library runs calls beat() at times that are known before.
     """
 
     def __init__(
@@ -178,7 +178,7 @@ class LoopTurns:
         self.begun_ns = next_ns
 
     def _read(self, now_ns: int) -> None:
-        """Read the use so far; a turn that begins later and is long ends after the next reading."""
+        """Read the use of processors so far, as the base to measure the next long turn from."""
         self.look_from_ns = now_ns + NOTED_NS
         self._use, self._absent_before_ns = self._read_use(), self._absent_ns
 
@@ -245,7 +245,7 @@ class LoopTurns:
     # ---------------------------------------------------------------- the watcher
 
     def watch(self) -> None:
-        """Begin to look into long turns; without that where no thread can begin."""
+        """Start the thread that looks into long turns; if no thread can start, do without it."""
         thread = threading.Thread(target=self._watch, name="turns", daemon=True)
         try:
             thread.start()
@@ -269,7 +269,7 @@ class LoopTurns:
         self._absent_ns += max(0, now_ns - began_ns - _WATCH_NS)
 
     def look(self) -> None:
-        """Look where the loop is, if it is at a turn that takes long."""
+        """Record where in the code the loop is, if its current turn takes long."""
         begun_ns, age_ns = self.begun_ns, self._clock() - self.begun_ns
         if not begun_ns or age_ns < _SAMPLED_NS:
             return
@@ -288,14 +288,14 @@ class LoopTurns:
 
 
 def _place_of_another(thread: int) -> str:
-    """Return the place of a thread that is another one and does not wait; "" without one."""
+    """Return the place in the code of another thread that does not wait; "" without one."""
     frames = [each for other, each in sys._current_frames().items() if other != thread]
     busy = (each for each in frames if each.f_code.co_name not in _WAITS)
     return _place_of(next(busy, None))
 
 
 def _place_of(frame: Optional[FrameType]) -> str:
-    """Return the innermost functions of a stack, if there is one."""
+    """Return the innermost functions of a stack as a text; "" without a stack."""
     frames = () if frame is None else islice(traceback.walk_stack(frame), _FRAMES)
     codes = ((each.f_code, line) for each, line in frames)
     places = (f"{c.co_name} ({os.path.basename(c.co_filename)}:{line})" for c, line in codes)

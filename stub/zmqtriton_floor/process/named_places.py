@@ -56,7 +56,7 @@ def is_locked(home: Path) -> bool:
 
 
 def leave(path: Path) -> None:
-    """Clear the directory behind its last server. Raises OSError."""
+    """Clear the directory if its last server has left. Raises OSError."""
     with alone(path) as lock:
         if living(path):
             for entry in path.iterdir():

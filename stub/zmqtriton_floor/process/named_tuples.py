@@ -20,7 +20,7 @@ else:
     _UNEXPECTED = TypeError if sys.version_info >= (3, 13) else ValueError
 
     class _Methods:
-        """The methods of each class, beside its own."""
+        """The methods that each class of rows gets."""
 
         @classmethod
         def _make(cls, iterable: Iterable[Any]) -> Any:
@@ -31,7 +31,7 @@ else:
             return result
 
         def _replace(self, /, **values: Any) -> Any:
-            """Return another one with these values for fields."""
+            """Return a copy with these values in the fields of these names."""
             result = self._make(map(values.pop, self._fields, self))
             if values:
                 raise _UNEXPECTED(f"Got unexpected field names: {list(values)!r}")
@@ -70,7 +70,7 @@ else:
         def __new__(
             cls, name: str, bases: tuple[type, ...], namespace: dict[str, Any]
         ) -> type[Any]:
-            """Return a class below tuple, with nothing of this one."""
+            """Return a subclass of tuple, which inherits nothing from NamedTuple."""
             if not bases:
                 return super().__new__(cls, name, bases, namespace)
             fields = tuple(map(sys.intern, namespace.get("__annotations__", ())))
@@ -98,4 +98,4 @@ else:
             return row
 
     class NamedTuple(metaclass=_Meta):
-        """The base that a class of rows names."""
+        """The base class to write in the declaration of a class of rows."""

@@ -30,7 +30,7 @@ _put: Any = zmq.backend.Socket.send
 def open_socket(context: Any, kind: int) -> Socket:
     """Open a socket without limits, which drops unsent messages when it is closed.
 
-    Raises RuntimeError if there can be no threads for it.
+    Raises RuntimeError if libzmq cannot have its threads.
     """
     _check_threads()
     socket = context.socket(kind)
@@ -42,7 +42,7 @@ def open_socket(context: Any, kind: int) -> Socket:
 
 
 def _check_threads() -> None:
-    """Start as many threads as libzmq will, which ends the process if it cannot have them."""
+    """Raise RuntimeError if libzmq cannot have its threads: libzmq would end the process."""
     is_over = threading.Event()
     started = []
     try:
@@ -80,7 +80,7 @@ def open_publisher(context: Any, address: str, listener: int | None = None) -> S
 
 
 def take_subscribers(socket: Socket, address: str, listener: int) -> None:
-    """Let a publisher take subscribers at a listener, beside those that it takes already.
+    """Let a publisher accept subscribers at another listener, in addition to its earlier ones.
 
     Earlier listeners are kept: libzmq ends their connections with them.
     """
@@ -155,7 +155,7 @@ class Pusher:
         return True
 
     def close(self, linger_ms: int) -> None:
-        """Close the socket; queued messages have so long to be taken."""
+        """Close the socket; the peer has `linger_ms` to receive queued messages."""
         self._socket.close(linger_ms)
         self._context.term()
 

@@ -1,6 +1,7 @@
 """Settings as text, for the way to another process: one JSON object for each NamedTuple.
 
-Both ends are of one version, so that whatever does not fit is an error of ours, and is raised.
+Both ends are of one version, so a document that does not fit its class is a defect of the server,
+and raises.
 """
 
 from __future__ import annotations
@@ -41,7 +42,7 @@ def decode(cls: Type[T], document: str) -> T:
 
 
 def decode_some(cls: Type[T], document: str) -> T:
-    """Return a NamedTuple of the fields in a document; others have defaults or are ignored."""
+    """Return a NamedTuple from a document; missing fields get defaults, others are ignored."""
     values = json.loads(document)
     kinds = get_type_hints(cls)
     fields = {key: _read(kinds[key], part, key) for key, part in values.items() if key in kinds}
@@ -57,7 +58,7 @@ def _plain(value: Any) -> Any:
 
 
 def _read(kind: Any, value: Any, name: str) -> Any:
-    """Return a value of JSON as one of this kind."""
+    """Return a JSON value as an instance of this type."""
     origin = get_origin(kind)
     if type(None) in get_args(kind):  # an Optional
         return None if value is None else _read(get_args(kind)[0], value, name)

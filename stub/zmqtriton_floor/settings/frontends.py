@@ -1,6 +1,6 @@
 """The settings of frontends: of HTTP, gRPC and metrics, of guests, announcers and add-ons.
 
-Names are those of the options; without the service's name in its own class.
+A field is named like its option, but without the service's name in the service's own class.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ class Tls(NamedTuple):
 
 
 class Access(NamedTuple):
-    """Secrets of one protocol, told to the processes that check its clients and to no other."""
+    """Secrets of one protocol; only the processes that check its clients get them."""
 
     #: A file of bearer tokens; "": clients need none.
     tokens: str = ""
@@ -49,7 +49,7 @@ class Access(NamedTuple):
 
 
 class ServerFacts(NamedTuple):
-    """Facts about the server, and how it works."""
+    """Facts about the server, the same for all of its services."""
 
     id: str
     server_version: str
@@ -91,7 +91,7 @@ class Http(NamedTuple):
 
 
 class Grpc(NamedTuple):
-    """Times are milliseconds."""
+    """The settings of gRPC; times are in milliseconds."""
 
     is_served: bool
     address: str
@@ -126,7 +126,7 @@ class MetricsService(NamedTuple):
 
 
 class AddOnPort(NamedTuple):
-    """A port of an add-on, which the process serves that is given its socket."""
+    """A port of an add-on; the process that gets its socket serves it."""
 
     #: Name of its listening socket.
     name: str
@@ -136,7 +136,7 @@ class AddOnPort(NamedTuple):
 
 
 class FrontendSettings(NamedTuple):
-    """All of these; every frontend has the same, but for access; guests have no steps."""
+    """All settings of a frontend; only `access` differs between frontends. Guests have no steps."""
 
     log: LogOptions
     memory: Memory
@@ -152,7 +152,7 @@ class FrontendSettings(NamedTuple):
     offers: Offers = Offers()
 
     def option(self, field: str) -> Any:
-        """Return an option of an add-on; None if that is not here."""
+        """Return the option of an add-on by its field; None if the add-on is not installed."""
         documents = (json.loads(document) for _, document in self.server.add_ons)
         return next((values[field] for values in documents if field in values), None)
 

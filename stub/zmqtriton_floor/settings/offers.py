@@ -19,14 +19,14 @@ class Offers(NamedTuple):
     rows: Tuple[Tuple[str, str, str], ...] = ()
 
     def pairs(self, kind: str) -> List[Tuple[str, str]]:
-        """Return the name and the reference of each thing."""
+        """Return the name and the reference of each offer of a kind."""
         return [(name, reference) for each, name, reference in self.rows if each == kind]
 
     def references(self, kind: str) -> List[str]:
         return [reference for _, reference in self.pairs(kind)]
 
     def named(self, kind: str) -> Dict[str, str]:
-        """Return the references by name; of two with a name the first counts."""
+        """Return the references of a kind by name; of two offers with one name the first counts."""
         return dict(reversed(self.pairs(kind)))
 
     def adding(self, kind: str, reference: str) -> Offers:
@@ -37,7 +37,7 @@ class Offers(NamedTuple):
 
 
 class Hook(Generic[T]):
-    """A kind of things, which are imported when their host asks for them."""
+    """A kind of offers, which are imported when their host asks for them."""
 
     def __init__(self, name: str) -> None:
         self.name = name
@@ -46,14 +46,14 @@ class Hook(Generic[T]):
         return [load_reference(each) for each in offers.references(self.name)]
 
     def named_in(self, offers: Offers) -> Dict[str, str]:
-        """Return the references of things that have names."""
+        """Return the references of this kind's offers by their names."""
         return offers.named(self.name)
 
     def words_in(self, offers: Offers) -> List[str]:
-        """Return the things of a kind that is of words."""
+        """Return the offers of this kind, which are words and no references."""
         return offers.references(self.name)
 
     def first_of(self, offers: Offers) -> Optional[T]:
-        """Return the only thing that a host takes; None without an add-on for it."""
+        """Import and return the first offer of this kind; None if no add-on has one."""
         references = offers.references(self.name)
         return load_reference(references[0]) if references else None

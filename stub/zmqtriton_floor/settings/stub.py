@@ -1,4 +1,4 @@
-"""The settings of the process of an instance, and those of memory, which frontends have, too."""
+"""The settings of an instance's process, and the settings of memory, which frontends share."""
 
 from __future__ import annotations
 

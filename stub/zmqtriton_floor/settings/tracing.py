@@ -9,7 +9,7 @@ from zmqtriton_floor.process.named_tuples import NamedTuple
 
 
 class Sampling(NamedTuple):
-    """The choice of requests of a model, or under "" of all others."""
+    """The choice of a model's requests that are traced; `model` "" means all other models."""
 
     model: str
     #: TIMESTAMPS and TENSORS; none is off.

@@ -1,6 +1,6 @@
 """Business logic scripting: how models call other models, with exec and async_exec.
 
-Turns requests into what bls_client.py sends, and replies into responses. An error of the other
+Turns requests into messages for bls_client.py, and replies into responses. An error of the other
 model, of the broker or of the request itself becomes a response with an error, never an exception.
 """
 
@@ -48,9 +48,9 @@ if TYPE_CHECKING:
 
 
 class ResponseIterator:
-    """The responses to one request, as they come; after the last one, an iteration starts over.
+    """The responses to one request, as they come; a second iteration begins with the first.
 
-    The last one may be empty, if a decoupled model has sent FINAL without a response.
+    If a decoupled model has sent FINAL without a response, the last one is empty.
     """
 
     def __init__(
@@ -83,7 +83,7 @@ class ResponseIterator:
             return response
 
     def cancel(self) -> None:
-        """Tell the other model that nobody wants the rest."""
+        """Tell the other model that no further responses are needed."""
         self._asker.cancel(self._question)
 
     def __del__(self) -> None:
@@ -92,7 +92,7 @@ class ResponseIterator:
 
 
 def ask(request: InferenceRequest) -> InferenceResponse:
-    """Block until the one response is there."""
+    """Send a request, and block until its single response has come."""
     asker = _asker()
     # while its own thread waits, this instance executes nothing
     is_own = threading.get_ident() == asker.watch.thread
@@ -108,7 +108,7 @@ def ask_stream(request: InferenceRequest) -> ResponseIterator:
 def ask_async(request: InferenceRequest, is_stream: bool) -> Future[Any]:
     """Send the request now; the future gets the response.
 
-    For a stream it gets the iterator when the first response is there. Raises RuntimeError if no
+    For a stream it gets the iterator when the first response has come. Raises RuntimeError if no
     event loop runs.
     """
     import asyncio  # most models do without it, and it takes long to import
@@ -160,7 +160,7 @@ def _asker() -> BlsClient:
 
 
 class Prepared(NamedTuple):
-    """A request as it is sent: its large inputs are where the other model can read them."""
+    """A request ready to be sent: its large inputs are where the other model can read them."""
 
     row: wire.Request
     body: bytes
@@ -226,8 +226,8 @@ def _takes_gpu(preferred: PreferredMemory | None) -> bool:
 def _placing(memory: TensorMemory, request: wire.Request, inputs: list[wire.Tensor]) -> int:
     """Return the flags for placing the inputs.
 
-    ON_GPU if some of them lie on one and the other model accepts that; HASHED if none does, as it
-    would have to be copied, and the answer may be cached.
+    ON_GPU if some inputs are on a GPU and the other model accepts that. HASHED if no input is on a
+    GPU (it would have to be copied), and the response may be cached.
     """
     target = request.model, request.version
     for row in inputs:
@@ -237,7 +237,7 @@ def _placing(memory: TensorMemory, request: wire.Request, inputs: list[wire.Tens
 
 
 def _on_gpu(row: wire.Tensor, number: int) -> wire.Tensor:
-    """Return the tensor where it was preferred; strings, and all without a GPU, stay on the CPU."""
+    """Return the tensor on the preferred GPU; strings, and all without a GPU, stay on the CPU."""
     data = row.data
     if type(data) is gpu.DeviceSpan:
         return row if data.gpu == number else row._replace(data=gpu.copied(data, number))
@@ -318,7 +318,7 @@ def response_of(body: wire.ResponseBody) -> InferenceResponse:
 def open_reply(
     answered: ReplyWithBody, memory: TensorMemory | None, *, takes_gpu: bool
 ) -> wire.ResponseBody:
-    """Return a response with views of the memory that it refers to; raises a ZmqTritonError."""
+    """Return a response with views of the memory it refers to; raises a ZmqTritonError."""
     row, body = answered
 
     def note() -> None:

@@ -1,7 +1,7 @@
 """The requests that the model's code executes; its calls and its log lines take facts from them.
 
-In a context variable: a coroutine has those of the execute() that began it, and a thread has none
-unless the model hands it the context, as asyncio.to_thread() does.
+They are in a context variable: a coroutine has the requests of the execute() that began it, and a
+thread has none unless the model passes the context on, as asyncio.to_thread() does.
 """
 
 from __future__ import annotations
@@ -46,10 +46,10 @@ class ServedRequest(Protocol):
 
     @property
     def requested_outputs(self) -> Collection[str]:
-        """The outputs to send."""
+        """The names of the outputs to send."""
 
     def trace_context(self) -> tuple[str, int, str]:
-        """Return the span above the requests made for this one, its flags, and its context.
+        """Return, for requests made for this one, the span above them, its flags, and its context.
 
         The context is what OpenTelemetry's propagators read.
         """
@@ -81,7 +81,7 @@ def request_ids() -> List[str]:
 
 
 def traceparents() -> str:
-    """Return the spans of those that are traced, with blanks between them."""
+    """Return the spans of the traced requests, with blanks between them."""
     traces = [one.work.trace for one in served.get() if one.work.trace]
     return " ".join([spans.parts(trace)[0] for trace in traces[:_MAX_TRACES]])
 
@@ -89,7 +89,7 @@ def traceparents() -> str:
 def find_caller() -> Caller:
     """Return the caller for a call that is made now, from the served requests without an answer.
 
-    A call for several requests may go on until the last of their deadlines.
+    A call for several requests may last until the last of their deadlines.
     """
     caller, latest_ns = NOBODY, 0
     for one in served.get():

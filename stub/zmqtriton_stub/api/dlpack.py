@@ -1,9 +1,9 @@
 """Tensors as DLPack capsules and back, without a copy, in Python alone; for tensor.py.
 
-What is given away is given by numpy and renamed to its true datatype: the library that takes it may
-delete it amid an exception or at exit, where functions of C may run and ours may not. A numpy older
-than 1.22 gives nothing; there a capsule owns a copy. What is taken is read here, since numpy
-refuses bfloat16. What is on a GPU is asked for and given away by the driver of gpu.py.
+Capsules are made by numpy and renamed to their true datatype: the library that takes one may delete
+it amid an exception or at exit, where functions of C may run and ours may not. A numpy older than
+1.22 makes none; then a capsule owns a copy. Capsules of others are read here, since numpy refuses
+bfloat16. The driver of gpu.py handles tensors on GPUs.
 """
 
 from __future__ import annotations
@@ -73,7 +73,7 @@ class _Tensor(ctypes.Structure):
 
 
 class _Managed(ctypes.Structure):
-    """The target of a capsule."""
+    """The struct that a capsule points to."""
 
     _fields_ = (
         ("tensor", _Tensor),
@@ -83,7 +83,7 @@ class _Managed(ctypes.Structure):
 
 
 class _Versioned(ctypes.Structure):
-    """The target of a capsule since DLPack 1.0."""
+    """The struct that a capsule points to since DLPack 1.0."""
 
     _fields_ = (
         ("major", ctypes.c_uint32),
@@ -104,7 +104,7 @@ class _Kind(NamedTuple):
 
 
 def _forever(text: bytes) -> Any:
-    """Return a name for capsules, which may be looked at when this module is gone."""
+    """Return a name for capsules that stays valid when this module is gone."""
     buffer = ctypes.create_string_buffer(text)
     ctypes.pythonapi.Py_IncRef(ctypes.py_object(buffer))
     return buffer
@@ -133,7 +133,10 @@ _new = _function(
 
 
 class Taken(NamedTuple):
-    """The content of a capsule. The array is a Span on a GPU, and the bits of what numpy lacks."""
+    """The content of a capsule: a DeviceSpan on a GPU, or an array, perhaps of bits.
+
+    An array has bits if numpy lacks the datatype.
+    """
 
     datatype: int
     array: Any
@@ -141,9 +144,9 @@ class Taken(NamedTuple):
 
 
 class _Owner:
-    """Memory of another library, described as numpy wants it, and its owner.
+    """Memory of another library, described for numpy, and its owner.
 
-    numpy keeps this for as long as an array lies over it.
+    numpy keeps this object as long as an array is over the memory.
     """
 
     def __init__(self, managed: Any) -> None:
@@ -160,7 +163,7 @@ class _Owner:
 def take(source: Any) -> Taken:
     """Take the tensor of a capsule, or of an object that makes one.
 
-    Raises TritonModelException if that is not possible.
+    Raises TritonModelException if the tensor cannot be taken.
     """
     if type(source).__name__ != "PyCapsule":
         if not (hasattr(source, "__dlpack__") and hasattr(source, "__dlpack_device__")):
@@ -240,7 +243,7 @@ def _check_device(device_type: int) -> None:
 
 
 def _check_order(shape: Sequence[int], strides: Sequence[int] | None) -> None:
-    """Check the strides; one counts only if there is a next element."""
+    """Raise an error for strides that do not mean C order; only those with a next element count."""
     if strides is None or 0 in shape:
         return
     expected = 1
@@ -262,7 +265,7 @@ def _datatype(datatype: _Datatype) -> tuple[int, Any]:
 
 
 class _KeptArray(np.ndarray):
-    """A view of an array, and what lives as long as the view."""
+    """A view of an array, and an object that lives as long as the view."""
 
     keeper: Any = None
 
@@ -289,7 +292,7 @@ def give_span(
     *,
     keeper: Any = None,
 ) -> Any:
-    """Return a capsule over GPU memory, likewise."""
+    """Return a capsule over GPU memory, which it keeps alive, as it does the keeper."""
     if keeper is not None:
         span = DeviceSpan(span.gpu, span.address, span.size, (span, keeper))
     dtype = np.dtype(_MASKS.get(datatype) or BY_NUMBER[datatype].numpy)
@@ -310,7 +313,7 @@ def _give_shared(array: Any, max_version: Any) -> Any:
 
 
 def _give_copy(array: Any) -> Any:
-    """Return a capsule with a copy in one piece of C's memory, so that C's free() can delete it.
+    """Return a capsule with a copy in a single block of C's memory, which C's free() can delete.
 
     A capsule that no library takes is never freed.
     """

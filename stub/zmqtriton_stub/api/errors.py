@@ -1,4 +1,4 @@
-"""The errors that a model sees and raises, and its exceptions in Triton's words."""
+"""The errors that a model sees and raises, with texts as in Triton."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ CANCELLED = "request was cancelled"
 
 
 class ErrorCode(enum.IntEnum):
-    """Triton's numbers; on our wire each is one higher, since 0 is no error there."""
+    """Triton's numbers; on the wire each is one higher, since 0 means no error there."""
 
     UNKNOWN = 0
     INTERNAL = 1
@@ -49,7 +49,7 @@ class ErrorCode(enum.IntEnum):
     CANCELLED = 7
 
     def __str__(self) -> str:
-        """Print as Triton does, whatever the model's Python makes of an IntEnum."""
+        """Print as Triton does, in any version of Python."""
         return f"__ErrorCode.{self.name}"
 
 
@@ -71,7 +71,7 @@ class TritonError:
     __slots__ = ("_code", "_message", "number")
 
     def __init__(self, message: str, code: ErrorCode = ErrorCode.INTERNAL, status: int = 0) -> None:
-        """Set up with an HTTP status, which clients get in place of the code's."""
+        """Set up with an HTTP status, which clients get instead of the code's."""
         if isinstance(message, bytes):  # what a model finds in a tensor of strings
             message = message.decode()
         if not isinstance(message, str):
@@ -84,11 +84,11 @@ class TritonError:
         self.number = status or errors.BY_CODE[code.name].number
 
     def code(self) -> ErrorCode:
-        """Return its code, TritonError.INTERNAL by default."""
+        """Return the error's code, TritonError.INTERNAL by default."""
         return self._code
 
     def message(self) -> str:
-        """Return its text."""
+        """Return the error's text."""
         return self._message
 
 
@@ -97,19 +97,19 @@ class TritonModelException(Exception):
 
 
 def leave_out_frames_below(directory: str) -> None:
-    """Show no frames of a backend's package, which its users have not written."""
+    """Leave out the frames of a backend's package, which its users have not written."""
     _BACKENDS.add(os.path.join(directory, ""))
 
 
 def clip(text: str) -> str:
-    """Return the text as it can travel: of limited length, without half of a surrogate pair."""
+    """Return a text that can be sent: of limited length, without half of a surrogate pair."""
     return text[:_MAX_TEXT].encode("utf-8", "replace").decode("utf-8")
 
 
 def describe(error: BaseException) -> str:
     """Return type, text and the model's frames, innermost first, as Triton's stub prints them.
 
-    Only the text if we complain of the model ourselves.
+    Return only the text if the stub itself complains about the model.
     """
     text = _message(error)
     head = f"{type(error).__name__}: {text}"
@@ -122,7 +122,7 @@ def describe(error: BaseException) -> str:
 
 
 def reason_of(error: BaseException) -> Reason:
-    """Return why a model cannot be loaded that has raised this."""
+    """Return the reason of a load that failed with this error."""
     text = describe(error)
     if _is_complaint(error):
         return Reason.of(Kind.OTHER, text)
@@ -158,12 +158,12 @@ def _message(error: BaseException) -> str:
 
 
 def _is_complaint(error: BaseException) -> bool:
-    """Return True if we complain of the model ourselves, so that the text says all."""
+    """Return True if the stub itself complains about the model, so that the text is enough."""
     return isinstance(error, TritonModelException) and not _frames(error)
 
 
 def _all_frames(error: BaseException) -> list[_Frame]:
-    """Return the model's frames; those of a backend's package that did not foresee the error."""
+    """Return the model's frames or, without any, the frames of a backend's package."""
     return _frames(error) or _frames(error, has_backends=True)
 
 

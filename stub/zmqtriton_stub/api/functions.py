@@ -1,8 +1,8 @@
 """The functions and constants of pb_utils that belong to no class.
 
 Among them the calls to the server's control plane: the supervisor answers over the lifeline; the
-calling thread waits, and the main one attends to its other duties meanwhile. The supervisor decides
-what is allowed at all.
+calling thread waits, while the main thread continues its other work. The supervisor decides which
+calls are allowed.
 """
 
 from __future__ import annotations
@@ -33,9 +33,9 @@ TRITON_STRING_TO_NUMPY: dict[str, Any] = {
 
 
 def get_backend_settings() -> dict[str, str]:
-    """Return the settings of `--backend-config` for this model's backend, and what all are told.
+    """Return the settings of `--backend-config` for this model's backend, and for all backends.
 
-    Not in Triton, where they reach backends in C++ only.
+    Not in Triton, where only backends in C++ get them.
     """
     current = instance.here()
     return {} if current is None else dict(current.backend_settings)
@@ -47,7 +47,7 @@ def triton_string_to_numpy(triton_type_string: str) -> Any:
 
 
 def triton_to_numpy_type(data_type: int) -> Any:
-    """Return numpy's type; None for a number that has none."""
+    """Return numpy's type for a datatype's number; None if numpy has none."""
     datatype = BY_NUMBER.get(data_type)
     return datatype and datatype.numpy
 
@@ -61,7 +61,10 @@ def numpy_to_triton_type(data_type: Any) -> int | None:
 
 
 def serialize_byte_tensor(input_tensor: Any) -> Any:
-    """Return the elements, each after its length; () without elements, None for other datatypes."""
+    """Return the elements of a BYTES tensor, each after its length; () for no elements.
+
+    Returns None for other datatypes.
+    """
     if input_tensor.size == 0:
         return ()
     return encode_bytes(input_tensor) if input_tensor.dtype.kind in "OS" else None
@@ -134,7 +137,7 @@ class SharedMemory:
     """The shared memory of this instance's large tensors; its only object is `shared_memory`."""
 
     def free_memory(self) -> int:
-        """Return the unused bytes; models compare two results to find leaks."""
+        """Return the number of unused bytes; models compare two results to find leaks."""
         current = instance.here()
         return 0 if current is None or current.memory is None else current.memory.arena.unused_bytes
 
@@ -145,7 +148,7 @@ shared_memory = SharedMemory()
 def load_model(model_name: str, config: str = "", files: Any = None) -> None:
     """Load a model and return when it is ready.
 
-    Files need a configuration, and replace the directory.
+    Files need a configuration, and replace the model's directory.
     """
     _check("load_model", (model_name, str), (config, str))
     if files is not None and not isinstance(files, dict):
@@ -177,7 +180,7 @@ def _load(model: str, parameters: dict[str, str], files: dict[str, bytes]) -> No
 
 
 def unload_model(model_name: str, unload_dependents: bool = False) -> None:
-    """Unload a model and return when nobody can ask for it any more."""
+    """Unload a model and return when no request can be sent to it any more."""
     _check("unload_model", (model_name, str), (unload_dependents, bool))
     arguments = {"model": model_name, "unload_dependents": unload_dependents}
     _call("Failed to unload model", "unload", arguments)

@@ -33,7 +33,7 @@ bls: Any = None
 
 
 class MemoryType(enum.Enum):
-    """The memory in which a model that calls another one wants the outputs."""
+    """The memory that a calling model wants for the outputs of another model."""
 
     TRITONSERVER_MEMORY_GPU = 0
     TRITONSERVER_MEMORY_CPU = 1
@@ -74,12 +74,12 @@ class InferenceTrace:
         self._flags = 0
 
     def get_context(self) -> str | None:
-        """Return the trace's context for OpenTelemetry, as JSON; None if it has none."""
+        """Return the trace's context for OpenTelemetry, as JSON; None without a trace."""
         return self._context or None
 
 
 def check_parameters(parameters: Any) -> dict[str, Any]:
-    """Return a copy of a model's parameters. Raises if they cannot be sent."""
+    """Return a copy of a model's parameters. Raises an error if they cannot be sent."""
     if parameters is None:
         return {}
     if not isinstance(parameters, dict):
@@ -108,7 +108,7 @@ def _text(value: Any) -> str:
 def _unsigned(value: Any, bits: int, what: str) -> int:
     """Return an integer of this number of bits.
 
-    TypeError for others, as where arguments are bound to C.
+    Raises TypeError for others, as arguments of C functions do.
     """
     return _integer(value, range(1 << bits), f"{what} must be an unsigned integer of {bits} bits")
 
@@ -129,7 +129,7 @@ def _correlation_id(value: Any) -> int | str:
 
 
 def _sequence(values: Any, what: str) -> list[Any]:
-    """Return a list of the values of a list, a tuple or the like, but not of one text."""
+    """Return a list of the values of a list, a tuple or another sequence, but not of a text."""
     kind = type(values)
     is_sequence = hasattr(kind, "__getitem__") and hasattr(kind, "__len__")
     if not is_sequence or isinstance(values, (str, bytes, dict)):
@@ -226,15 +226,15 @@ class InferenceRequest:
             raise TritonModelException(f"Requested output name {what} should not be empty.")
 
     def request_id(self) -> str:
-        """Return the id that the client has given it, or ""."""
+        """Return the id that the client has given the request, or ""."""
         return self._request_id
 
     def correlation_id(self) -> int | str:
-        """Return the id of its sequence; 0 if it is part of none."""
+        """Return the id of the request's sequence; 0 without a sequence."""
         return self._correlation_id
 
     def inputs(self) -> list[Tensor]:
-        """Return the tensors that it has."""
+        """Return the input tensors of the request."""
         return self._inputs.copy()
 
     def requested_output_names(self) -> set[str]:
@@ -252,11 +252,11 @@ class InferenceRequest:
         self._flags = _unsigned(flags, 32, "flags")
 
     def timeout(self) -> int:
-        """Return the microseconds that it may wait in the queue; 0 is no limit."""
+        """Return the microseconds that the request may wait in the queue; 0 is no limit."""
         return self._timeout
 
     def remaining_s(self) -> float | None:
-        """Return the seconds until the client's deadline, at least 0; None if it has given none.
+        """Return the seconds until the client's deadline, at least 0; None without a deadline.
 
         Not in Triton's API, whose timeout() is for the queue alone.
         """
@@ -266,16 +266,16 @@ class InferenceRequest:
     def detach(self) -> None:
         """Keep this BLS request running even if the requests that caused it are cancelled.
 
-        Not in Triton's API, where all do.
+        Not in Triton's API, where all such requests keep running.
         """
         self._is_detached = True
 
     def parameters(self) -> str:
-        """Return its parameters as a JSON object."""
+        """Return the request's parameters as a JSON object."""
         return _json(self._parameters)
 
     def trace(self) -> InferenceTrace:
-        """Return its trace, to be given to requests that are made for it."""
+        """Return the request's trace, to pass on to requests that are made for it."""
         if self._trace is None:
             self._trace = InferenceTrace()
             if self._pending is not None and self._pending.work.trace:
@@ -284,13 +284,13 @@ class InferenceRequest:
         return self._trace
 
     def set_release_flags(self, flags: int) -> None:
-        """Have it executed again, with TRITONSERVER_REQUEST_RELEASE_RESCHEDULE."""
+        """Let the request be executed again, with TRITONSERVER_REQUEST_RELEASE_RESCHEDULE."""
         flags = _unsigned(flags, 32, "flags")
         if self._pending is not None:  # otherwise it is not this model's to release
             self._pending.wants_again = flags == TRITONSERVER_REQUEST_RELEASE_RESCHEDULE
 
     def get_response_sender(self) -> ResponseSender:
-        """Return the InferenceResponseSender that answers it, from any thread."""
+        """Return the InferenceResponseSender that answers the request, from any thread."""
         if self._sender is None:
             if self._pending is None:
                 raise TritonModelException(
@@ -307,19 +307,19 @@ class InferenceRequest:
         return bls.ask_stream(self) if decoupled else bls.ask(self)
 
     def async_exec(self, decoupled: bool = False) -> Any:
-        """Return an awaitable for what exec() returns."""
+        """Return an awaitable for the result of exec()."""
         return bls.ask_async(self, decoupled)
 
     def progress(self, share: float) -> None:
-        """Say which part is done, 0 to 1, to a client that follows it.
+        """Report the finished share, 0 to 1, to a client that follows the progress.
 
-        Not in Triton's API. For other clients, and in a fork of the model, it does nothing.
+        Not in Triton's API. Does nothing for other clients, and in a fork of the model.
         """
         if self._pending is not None:
             self._pending.tell_progress(round(1000 * min(max(share, 0.0), 1.0)))
 
     def is_cancelled(self) -> bool:
-        """Return whether nobody waits for the answer any more."""
+        """Return whether the client no longer waits for the response."""
         return self._pending is not None and self._pending.is_cancelled_now()
 
 
@@ -349,24 +349,24 @@ class InferenceResponse:
         self._parameters = check_parameters(parameters) if parameters else {}
 
     def output_tensors(self) -> list[Tensor]:
-        """Return its tensors."""
+        """Return the output tensors of the response."""
         return self._output_tensors.copy()
 
     def has_error(self) -> bool:
-        """Return whether it is an error."""
+        """Return whether the response is an error."""
         return self._error is not None
 
     def error(self) -> TritonError | None:
-        """Return its error, or None."""
+        """Return the response's error, or None."""
         return self._error
 
     def parameters(self) -> str:
-        """Return its parameters as a JSON object."""
+        """Return the response's parameters as a JSON object."""
         return _json(self._parameters)
 
 
 def no_response(returned: Any) -> TritonModelException:
-    """Return Triton's words for what execute() has returned in place of a response."""
+    """Return Triton's error for a value that execute() has returned instead of a response."""
     return TritonModelException(
         "Expected an 'InferenceResponse' object in the execute function return list, found type "
         f"'{type(returned)}'."

@@ -25,7 +25,7 @@ class Level(enum.Enum):
 
 
 class Logger:
-    """Sends every line; which levels are printed is a setting of the server and may change."""
+    """Sends every line; the server's settings, which may change, decide which ones are printed."""
 
     LogLevel = Level
     INFO = Level.INFO
@@ -52,7 +52,7 @@ class Logger:
 
     @staticmethod
     def log_error(message: str) -> None:
-        """Log an error."""
+        """Log an error of the model."""
         _say(Level.ERROR, message)
 
     @staticmethod

@@ -1,7 +1,7 @@
 """MetricFamily and Metric, which put numbers of models on the metrics page.
 
-Calls are checked here, in Triton's words, and passed to model_metrics.py. Only creating a family
-and value() wait, since they ask what other processes have.
+Calls are checked here, in Triton's words, and passed to model_metrics.py. Only the creation of a
+family and value() wait, because they ask other processes.
 """
 
 from __future__ import annotations
@@ -59,12 +59,12 @@ class _Life:
 
     @property
     def measures(self) -> Metrics:
-        """The metrics of this process, which may be a fork of the one that made the family."""
+        """The metrics of this process, which may be a fork of the process that made the family."""
         return _measures() if instance.is_forked else self._measures
 
 
 class MetricFamily:
-    """A family, shared with other instances and models that have one of its name and kind."""
+    """A family, shared with other instances and models that use its name and kind."""
 
     COUNTER = MetricKind.COUNTER
     GAUGE = MetricKind.GAUGE
@@ -85,7 +85,7 @@ class MetricFamily:
         self._life = _Life(measures, number, kind)
 
     def Metric(self, labels: Any = None, buckets: Any = None) -> Metric:
-        """Return a series of the family; those of a histogram need `buckets`."""
+        """Return a series of the family; a histogram needs `buckets`."""
         life = self._life
         assert life is not None
         if labels is not None and not isinstance(labels, dict):
@@ -112,7 +112,7 @@ class MetricFamily:
 
 
 class Metric:
-    """One series of a family; it exists as long as somebody holds it."""
+    """One series of a family; it exists as long as a reference to it does."""
 
     __slots__ = ("_family", "_measured")
 
@@ -160,7 +160,7 @@ class Metric:
             raise instance.refusal(doing, error.text) from None
 
     def _check(self, doing: str, verb: str, *kinds: MetricKind) -> MetricKind:
-        """Return the kind, if it is one of those that a verb is for."""
+        """Return the family's kind; raise an error if the verb is not for that kind."""
         if self._family.is_deleted:
             raise TritonModelException(f"{doing}: {_DELETED}")
         kind = self._family.kind

@@ -12,7 +12,7 @@ _PROPERTIES = {
 
 
 class ModelConfig:
-    """A configuration as JSON; what config.pbtxt says already may be completed, never changed."""
+    """A configuration as JSON; fields from config.pbtxt can be completed, but not changed."""
 
     def __init__(self, model_config: str) -> None:
         self._model_config: dict[str, Any] = json.loads(model_config)
@@ -26,7 +26,7 @@ class ModelConfig:
         return json.dumps(self._model_config)
 
     def set_max_batch_size(self, max_batch_size: int) -> None:
-        """Set max_batch_size, at least to what config.pbtxt says."""
+        """Set max_batch_size, to at least the value in config.pbtxt."""
         configured = self._model_config.get("max_batch_size", 0)
         if configured > max_batch_size:
             raise ValueError(
@@ -36,7 +36,7 @@ class ModelConfig:
         self._model_config["max_batch_size"] = max_batch_size
 
     def set_dynamic_batching(self) -> None:
-        """Have requests batched."""
+        """Let requests be batched."""
         for scheduler in ("sequence_batching", "ensemble_scheduling"):
             if scheduler in self._model_config:
                 raise ValueError(
@@ -101,9 +101,9 @@ class ModelConfig:
                 raise ValueError(f"{what} is missing '{name}' property.")
 
     def _find(self, kind: str, tensor: dict[str, Any]) -> dict[str, Any] | None:
-        """Return the tensor of that name if it may be completed so.
+        """Return the tensor with this name if the new one can complete it.
 
-        None if the new one is added.
+        Returns None if the new one is added.
         """
         tensors: list[dict[str, Any]] = self._model_config.setdefault(kind, [])
         for entry in tensors:

@@ -1,6 +1,6 @@
 """The public names of triton_python_backend_utils.
 
-The modules that models import lie in model_path/ and take from here all that `__all__` names.
+The modules that models import are in model_path/, and take all names in `__all__` from here.
 """
 
 from zmqtriton_stub.api.bls import ResponseIterator

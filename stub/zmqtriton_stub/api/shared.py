@@ -1,7 +1,8 @@
 """pb_utils.shared: values that all instances of a process use together, and that are made once.
 
-Not in Triton. With INSTANCES threads a process has all instances of a model; with forks they share
-what preload() has made here, until they write to it; a process of its own makes it for itself.
+Not in Triton. With INSTANCES threads a process has all instances of a model; with forks the
+instances share values that preload() has made here, until they write to them; an instance in a
+process of its own makes its own values.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ _Made = TypeVar("_Made")
 
 
 class _Shared:
-    """A named value, or the work of making it."""
+    """A named value, or a call that is making it."""
 
     def __init__(self) -> None:
         self.lock = threading.RLock()
@@ -28,7 +29,7 @@ _named: dict[str, _Shared] = {}
 
 
 def shared(name: str, make: Callable[[], _Made]) -> _Made:
-    """Return what `make` has returned; the first caller in this process calls it, others wait.
+    """Return the result of `make`, which the first caller in this process calls; others wait.
 
     If it raises, the next caller tries again.
     """
@@ -52,7 +53,7 @@ def shared(name: str, make: Callable[[], _Made]) -> _Made:
 
 
 def _forget_threads() -> None:
-    """Let go, in a fork, what threads of the parent have held, and may not have finished."""
+    """In a fork, release what threads of the parent held, and drop values they were making."""
     for name, one in list(_named.items()):
         if one.is_being_made:
             del _named[name]

@@ -1,7 +1,7 @@
 """The Tensor of models.
 
-A tensor that arrived keeps its bytes and becomes an array when asked; one that a model made keeps
-the array and becomes bytes when sent. One that lies on a GPU has a span in place of bytes.
+A tensor that arrived keeps its bytes and becomes an array at first use; a tensor that a model made
+keeps the array and becomes bytes when it is sent. A tensor on a GPU has a span instead of bytes.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _NAMELESS = "Tensor name cannot be an empty string."
 
 
 def _nowhere(size: int) -> Any:
-    """Return None: there is no memory that receivers read."""
+    """Return None: there is no memory that receivers can read."""
 
 
 _make_bytes: Callable[[int], Any] = _nowhere
@@ -67,19 +67,19 @@ class Tensor:
         self._data: Any = None
 
     def name(self) -> str:
-        """Return its name."""
+        """Return the tensor's name."""
         return self._name
 
     def shape(self) -> list[int]:
-        """Return the sizes of its dimensions, that of a batch included."""
+        """Return the sizes of the tensor's dimensions, including the batch."""
         return self._shape.copy()
 
     def triton_dtype(self) -> int:
-        """Return Triton's number for the type of its elements."""
+        """Return Triton's number for the tensor's datatype."""
         return self._datatype
 
     def is_cpu(self) -> bool:
-        """Return whether its data are in the memory of the CPU."""
+        """Return whether the tensor's data are in the memory of the CPU."""
         return type(self._data) is not DeviceSpan
 
     def as_numpy(self) -> Any:
@@ -105,8 +105,8 @@ class Tensor:
     def empty(name: str, shape: Any, dtype: Any) -> Tensor:
         """Return a tensor whose array you fill; a large one is sent without a copy.
 
-        It is for one response: after that its receiver reads it, and the model may not write to it.
-        Not in Triton's API.
+        It is for one response: afterwards its receiver reads it, and the model must not write to
+        it. Not in Triton's API.
         """
         kind = np.dtype(dtype)
         dims = tuple(map(operator.index, shape))
@@ -131,7 +131,7 @@ class Tensor:
         )
 
     def to_dlpack(self) -> Any:
-        """Return a capsule that shares the tensor's memory, or copies it if that is read-only."""
+        """Return a capsule that shares the tensor's memory, or a copy if that is read-only."""
         return self.__dlpack__()
 
     def __dlpack__(
@@ -199,7 +199,7 @@ def received(row: wire.Tensor, _new: Any = Tensor.__new__) -> Tensor:
 
 
 def packed(tensor: Tensor) -> wire.Tensor:
-    """Return the tensor as it is sent."""
+    """Return the tensor as a row of a message."""
     data = tensor._data
     if data is None:
         array = tensor._array

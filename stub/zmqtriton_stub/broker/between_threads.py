@@ -1,8 +1,8 @@
 """Items and wake-ups that threads pass to each other without waiting for a lock.
 
 An item may even be sent by a destructor that the garbage collector runs during a send: a thread
-that finds the lock taken leaves it to the one that holds it, and that one looks again after letting
-go.
+that finds the lock taken leaves its item to the lock's holder, which looks again after releasing
+the lock.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Calls to other models, from the request to the final reply.
 
-bls_client.py moves the calls on, and watch.py knows the threads that wait for the replies.
+bls_client.py sends the calls, and watch.py knows the threads that wait for replies.
 """
 
 from __future__ import annotations
@@ -82,19 +82,19 @@ class BlsCall:
             self.notify(self)
 
     def arrived(self) -> Iterator[ReplyWithBody]:
-        """Take the replies that are here."""
+        """Take the replies that have arrived."""
         while not self.inbox.empty():
             answered = self.inbox.get()
             if answered is not None:
                 yield answered
 
     def give_up(self, error: ZmqTritonError) -> None:
-        """Let an error be the last reply that the model gets, before the final one has come."""
+        """End the call for the model with an error, before the final reply has come."""
         self.is_dropped = self.is_cancelled = True
         self.refuse(error)
 
     def refuse(self, error: ZmqTritonError) -> None:
-        """End the call with an error of our own as its final reply."""
+        """End the call with an error from here as its final reply."""
         self.is_answered = True
         self.answer(wire.Reply(self.row.id, error.number, error.text, wire.FINAL), b"")
 

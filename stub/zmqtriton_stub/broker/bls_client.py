@@ -1,7 +1,6 @@
 """The BLS requests of this model on their way to the broker, and the replies to them.
 
-Speaks through a line, as connection.py does, which is opened with the first call. Bodies are opaque
-here.
+Uses a line, as connection.py does, which is opened with the first call. Bodies are opaque here.
 """
 
 from __future__ import annotations
@@ -41,7 +40,7 @@ _GAP = InternalError("responses of the model were lost on their way")
 
 
 def refuse(calls: dict[int, BlsCall], error: ZmqTritonError) -> None:
-    """Refuse all of these calls."""
+    """Refuse all of these open calls."""
     for question in list(calls.values()):
         question.refuse(error)
     calls.clear()
@@ -60,10 +59,10 @@ class BlsClient:
         read_work: Callable[[], None] | None = None,
         report: Callable[[Callable[[], None]], list[wire.WaitEdge]] | None = None,
     ) -> None:
-        """Set up; `read_work` reads the connection for batches: leases come there, too.
+        """Set up; `read_work` reads the connection for batches, where leases also come.
 
         `report` returns what the batches wait for. If only another thread can see that, it returns
-        nothing now, and has that thread call its argument.
+        nothing, and that thread calls its argument later.
         """
         self._bootstrap = bootstrap
         self._memory = memory
@@ -122,19 +121,19 @@ class BlsClient:
         return question
 
     def refused(self, error: ZmqTritonError, notify: Notify | None = None) -> BlsCall:
-        """Return a call that has failed because it cannot be sent."""
+        """Return a call that has failed because it could not be sent."""
         question = BlsCall(_NOT_SENT, b"", notify=notify)
         question.refuse(error)
         return question
 
     def cancel(self, question: BlsCall) -> None:
-        """Ask for no more replies; the final one comes all the same."""
+        """Request no more replies; the final one comes nevertheless."""
         if not question.is_answered and not question.is_cancelled:
             question.is_cancelled = True
             self._send(wire.Cancel([question.row.id]))
 
     def drop(self, question: BlsCall) -> None:
-        """Drop the replies to come; the other model may finish as if they were taken."""
+        """Drop the replies to come; to the other model they count as taken."""
         with self._changing:
             is_open = not (question.is_dropped or question.is_answered)
             question.is_dropped = True
@@ -147,7 +146,7 @@ class BlsClient:
             self.watch.wake()
 
     def _discard(self, body: bytes) -> None:
-        """Release what an unread reply refers to."""
+        """Release the blocks that an unread reply refers to."""
         blocks = blocks_of(body)
         if blocks and self._memory is not None:
             self._memory.release(blocks)
@@ -167,7 +166,7 @@ class BlsClient:
     # --------------------------------------------------------------- waiting
 
     def wait(self, question: BlsCall) -> ReplyWithBody:
-        """Block until the next reply is here, and return it."""
+        """Block until the call's next reply has come, and return it."""
         try:
             answered = self.watch.wait(question, self.turn)
         except BaseException:
@@ -186,7 +185,7 @@ class BlsClient:
         return answered
 
     def grant(self, question: BlsCall, responses: int) -> None:
-        """Tell the other model the number of responses that were taken in a fork, or dropped."""
+        """Grant the other model as many responses as a fork has taken, or as were dropped."""
         if not question.is_answered:
             self._grant(question, responses)
             self.turn()
@@ -194,7 +193,7 @@ class BlsClient:
     # ---------------------------------------------------------------- broker
 
     def leave(self) -> None:
-        """Leave a broker that was replaced. From here on nothing comes of it any more."""
+        """Leave a replaced broker: from now on nothing is read from it."""
         line = self.line
         with line.lock:
             self._is_between = True
@@ -227,7 +226,7 @@ class BlsClient:
         self.turn()
 
     def turn(self) -> None:
-        """Send waiting messages and take arrived ones, unless another thread is just doing so."""
+        """Send waiting messages and take arrived ones, unless another thread is doing it."""
         self.line.turn()
         # the thread that is at the socket comes to it behind that
         if self._awaits_leases and not self.line.lock.locked():
@@ -251,11 +250,11 @@ class BlsClient:
                 line.outgoing.append(wire.Cancel([question.row.id]))
 
     def ended(self) -> bool:
-        """Keep the line: the supervisor tells of the next broker."""
+        """Keep the line: the supervisor reports the next broker."""
         return False
 
     def frames_of(self, item: _Item) -> list[bytes]:
-        """Return a message; none for a call that was sent when the connection was made."""
+        """Return a message; [] for a call that was sent when the connection was made."""
         if not isinstance(item, BlsCall):
             return [wire.encode(item)]
         if item.is_sent:
@@ -269,16 +268,16 @@ class BlsClient:
         self.line.outgoing.append(wire.StreamAcks([grant]))
 
     def _grant_again(self, question: BlsCall, row: wire.Reply) -> None:
-        """Repeat the last grant if the other model asks for it: it may have died with the broker.
+        """Repeat the last grant if the other model asks for it: a broker may have lost it.
 
-        Of a dropped call everything counts as taken.
+        For a dropped call everything counts as taken.
         """
         if row.flags & wire.SENT:
             question.received = row.number
             self._grant(question, row.number if question.is_dropped else question.granted)
 
     def take(self, frames: list[bytes]) -> None:
-        """Take a message; there may always be another one."""
+        """Take a message; further ones may follow."""
         try:
             message = wire.decode(frames[0])
         except ProtocolError:

@@ -1,7 +1,7 @@
-"""The requests that the broker has sent, and what it gets for them; its messages come in here.
+"""The requests from the broker, and their outcomes: reads the broker's messages, sends results.
 
-Speaks through a line, which any thread may turn: a method that is called with a message, or amid
-connect(), has the line's lock. Knows nothing of models.
+Uses a line, which any thread may turn: methods that get a message, or that connect() calls, run
+under the line's lock. Knows nothing of models.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ _RECONNECT_AFTER_S = 0.1
 
 
 class BrokerConnection:
-    """The instance's end of the connection for its work: batches, outcomes, leases."""
+    """The connection of the instance for its work: batches, outcomes, leases."""
 
     def __init__(
         self,
@@ -49,7 +49,7 @@ class BrokerConnection:
     ) -> None:
         """Set up; responses of streams go through the publisher, if their readers subscribe.
 
-        `pending` gets every request that has no final outcome yet, by peer and id.
+        `pending` has every request without a final outcome, by peer and id.
         """
         self.instance = instance
         self.line = line
@@ -90,7 +90,7 @@ class BrokerConnection:
         return self.line.descriptor
 
     def connect(self, address: str, hello: wire.Hello) -> None:
-        """Say hello to a broker, with all that is here since the time of an earlier one.
+        """Send a Hello to a broker, with everything that an earlier broker has left here.
 
         Requests that were not begun are forgotten: their senders repeat them.
         """
@@ -111,9 +111,9 @@ class BrokerConnection:
 
     @property
     def reconnect_at_s(self) -> float | None:
-        """When to connect again, as the connection has ended before the broker's welcome.
+        """The time to connect again, if the connection has ended before the broker's welcome.
 
-        None: a broker that has welcomed us notices the end of a connection itself.
+        Otherwise None: a broker that has sent a welcome notices the end of a connection itself.
         """
         is_ended = self.line.dealer is not None and self.line.descriptor < 0
         if self.epoch >= 0 or not is_ended:
@@ -121,7 +121,7 @@ class BrokerConnection:
         return self.line.changed_s + _RECONNECT_AFTER_S
 
     def ended(self) -> bool:
-        """Keep the line: the supervisor tells of the next broker, or the loop connects again."""
+        """Keep the line: the supervisor reports the next broker, or the loop connects again."""
         return False
 
     def is_busy(self) -> bool:
@@ -129,7 +129,7 @@ class BrokerConnection:
         return bool(self.executing) and threading.get_ident() == self._watch.thread
 
     def _forget_sequence(self, work: wire.BatchedRequest) -> None:
-        """End a sequence that is over, with or without its END."""
+        """End a sequence that is over, even without its END."""
         if self.instance.states is not None:
             self.instance.states.end(work.correlation)
 
@@ -170,7 +170,7 @@ class BrokerConnection:
         return hellos(hello._replace(received=routes, unconfirmed=outcomes), bodies)
 
     def _doubt(self) -> None:
-        """Doubt the leases given out: the next broker knows only those that are reported to it."""
+        """Doubt the granted leases: the next broker knows only leases that are reported to it."""
         memory, asker = self.instance.memory, self.instance.asker
         if memory is not None:
             if asker is not None:
@@ -191,7 +191,7 @@ class BrokerConnection:
             return held(blocks + memory.held() + (asker.unopened_blocks() if asker else []))
 
     def listen(self, listener: int) -> None:
-        """Take subscribers at another listener, if anything is published."""
+        """Accept subscribers at another listener, if anything is published."""
         with self.line.lock:
             if self._publisher is None or self.is_closed:
                 os.close(listener)
@@ -210,8 +210,8 @@ class BrokerConnection:
     def frames_of(self, first: OutcomeWithBody) -> list[bytes]:
         """Return a message with a stream's response and the next ones that can travel with it.
 
-        It includes what else the broker is to know of responses. If all of them go straight to
-        their readers there are no frames, and nothing is sent.
+        It includes everything that the broker must know about responses. If all responses go
+        directly to their readers, there are no frames, and nothing is sent.
         """
         answers = coalesce(first, self.line.outgoing)
         if self._publisher is not None:
@@ -225,14 +225,14 @@ class BrokerConnection:
         return [wire.encode(header), *[body for _, body in answers]]
 
     def tell_tallies(self) -> None:
-        """Send the counters while streams last long; they leave with the next turn()."""
+        """Send the counters of long streams now and then; they leave with the next turn()."""
         with state_lock:
             responses = self.tallies.take(is_last=False)
         if responses:
             self.put([wire.encode(wire.Results([], [], [], responses))])
 
     def _lend(self, answers: list[OutcomeWithBody]) -> None:
-        """Pass on leases. Responses in a stream leave.
+        """Report the leases of responses in a stream that are sent.
 
         Those of a final answer are known already.
         """
@@ -242,12 +242,12 @@ class BrokerConnection:
                 memory.arena.leases.send(memory.own(outcome.blocks))
 
     def postpone(self, step: Callable[[], None]) -> None:
-        """Leave a step to the loop that a destructor cannot take, as it must not wait."""
+        """Leave a step to the loop, for a destructor, which must not wait."""
         self.postponed.append(step)
         self.wake()
 
     def settle(self) -> None:
-        """Take the steps of destructors; in the loop alone, which holds no lock."""
+        """Take the postponed steps of destructors; only in the loop, which holds no lock."""
         while self.postponed:
             self.postponed.popleft()()
 
@@ -328,9 +328,9 @@ _WORDS: dict[type, Callable[[BrokerConnection, Any], object]] = {
 
 
 def hellos(hello: wire.Hello, bodies: list[bytes]) -> list[list[bytes]]:
-    """Return the frames of messages that one receiver takes; all but the last are continued.
+    """Return the frames of one or several Hellos; all but the last announce another.
 
-    Together they name all requests: the broker would have others executed again.
+    Together they name all requests, because the broker lets others execute missing ones.
     """
     header = wire.encode(hello)
     rows = max(len(hello.received), len(hello.unconfirmed))

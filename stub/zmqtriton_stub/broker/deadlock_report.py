@@ -1,8 +1,8 @@
 """A report on what the batches of this process wait for, when the broker suspects a deadlock.
 
-Reports only what is certain: that execute() of a batch does not go on before one of some calls to
-other models gets a reply. If a timer, a descriptor, another thread or unknown code could let it go
-on, nothing is reported. Must not change anything, nor wait.
+Reports only certain waits: execute() of a batch cannot continue before one of some calls to other
+models gets a reply. If a timer, a descriptor, another thread or unknown code could let it continue,
+nothing is reported. It must neither change anything nor wait.
 """
 
 from __future__ import annotations
@@ -33,10 +33,10 @@ class DeadlockReport:
         self._main = threading.get_ident()
 
     def look(self, later: Callable[[], None]) -> list[wire.WaitEdge]:
-        """Return for each batch that stands still the calls that would let it go on.
+        """Return for each blocked batch the calls that would let it continue.
 
-        In another thread than the main one, while that runs an event loop, `later` is called by
-        that loop instead.
+        If another thread calls this while the main thread runs an event loop, that loop calls
+        `later` with the result instead.
         """
         question = self._watch.of(self._main)
         if question is not None:
@@ -102,7 +102,7 @@ class DeadlockReport:
     # --------------------------------------------------------------- threads
 
     def _of_main_thread(self) -> _Calls:
-        """Return the calls that the main thread waits for; it is in execute(), not in a call."""
+        """Return the calls that the main thread waits for in execute(), outside of a call."""
         frame = _frames().get(self._main)
         if not self._executions.running or frame is None or self._may_be_answered():
             return None
@@ -113,7 +113,7 @@ class DeadlockReport:
         return None if question is None else {question}
 
     def _may_be_answered(self) -> bool:
-        """True if a thread may have a sender, and answer while the batch stands still."""
+        """True if a thread may have a sender, and use it although the batch is blocked."""
         if not any(pending.senders for pending in self._executions.pending()):
             return False
         own_threads = {self._main, threading.get_ident(), *self._watch.threads}
@@ -124,7 +124,7 @@ class DeadlockReport:
 
 
 def _frames() -> dict[int, Any]:
-    """Return the innermost frame of each thread; none where the threads go on meanwhile."""
+    """Return the innermost frame of each thread; {} if threads run in parallel."""
     return {} if this_process.runs_in_parallel() else sys._current_frames()
 
 
@@ -142,7 +142,7 @@ def _union(calls: Iterable[_Calls]) -> _Calls:
 
 
 def _members(task: Any) -> list[Any] | None:
-    """Return the futures that it waits for by asyncio's own means; None if it uses others."""
+    """Return the futures that a task waits for through asyncio; None if it waits otherwise."""
     coroutine = task.get_coro()
     while hasattr(getattr(coroutine, "cr_await", None), "cr_await"):
         coroutine = coroutine.cr_await
@@ -159,7 +159,7 @@ def _members(task: Any) -> list[Any] | None:
 
 
 def _source(future: Any) -> Any:
-    """Return the work of a thread that is awaited as this, or None."""
+    """Return the thread pool's work that a future waits for, or None."""
     for entry in getattr(future, "_callbacks", None) or ():
         callback = entry[0] if type(entry) is tuple else entry
         if getattr(callback, "__qualname__", "") == "_chain_future.<locals>._call_check_cancel":
@@ -169,7 +169,7 @@ def _source(future: Any) -> Any:
 
 
 def _running(work: Any) -> int | None:
-    """Return the pool's thread that runs it now."""
+    """Return the pool's thread that runs this work now."""
     for thread, innermost in _frames().items():
         for frame, _ in traceback.walk_stack(innermost):
             if frame.f_globals.get("__name__") == "concurrent.futures.thread":
@@ -180,7 +180,7 @@ def _running(work: Any) -> int | None:
 
 
 def _joined(innermost: Any) -> int | None:
-    """Return the thread that this one waits for without a timeout: its end or its result."""
+    """Return the thread whose end or result this one waits for without a timeout."""
     for frame, _ in traceback.walk_stack(innermost):
         module, name = frame.f_globals.get("__name__"), frame.f_code.co_name
         if module not in ("threading", "concurrent.futures._base", "concurrent.futures.thread"):
@@ -193,6 +193,6 @@ def _joined(innermost: Any) -> int | None:
 
 
 def _is_idle(frame: Any) -> bool:
-    """True for a thread of a pool that has nothing to do."""
+    """True for a thread of a pool without work."""
     where = (frame.f_globals.get("__name__"), frame.f_code.co_name)
     return where == ("concurrent.futures.thread", "_worker")

@@ -1,9 +1,9 @@
-"""A connection to the broker that any thread may use, and that none waits for.
+"""A connection to the broker that any thread may use without waiting.
 
-One lock guards the socket: a thread that finds it taken leaves its work to the one that holds it,
-and that one looks again after letting go. So a message may be sent by any thread, even by a
-destructor that the garbage collector runs during a send. Threads wait elsewhere (watch.py), and
-messages are a speaker's matter.
+One lock guards the socket: a thread that finds it taken leaves its work to the lock's holder, which
+looks again after releasing the lock. So a message may be sent by any thread, even by a destructor
+that the garbage collector runs during a send. Threads wait elsewhere (watch.py), and a speaker
+handles the messages.
 """
 
 from __future__ import annotations
@@ -26,18 +26,18 @@ class Speaker(Protocol):
     """The owner of a connection; its methods are called by the thread that has the lock."""
 
     def frames_of(self, item: Any) -> list[bytes]:
-        """Return the message for an item of its own in the queue; an empty one is not sent."""
+        """Return the message for an item from the queue; [] sends nothing."""
 
     def take(self, frames: list[bytes]) -> bool | None:
-        """Take a message; return True if it is enough for now."""
+        """Take a message; return True to stop reading for now."""
 
     def ended(self) -> bool:
-        """End with this broker; return True if there is no other one."""
+        """Handle the end of the connection; return True if no other follows."""
 
 
 class BrokerLine:
     def __init__(self, epoll: select.epoll, dial: Callable[[str], Any] = Dealer) -> None:
-        """Set up; `epoll` has the descriptor of each connection while that is open."""
+        """Set up; `epoll` has the descriptor of each open connection."""
         self._epoll = epoll
         self._dial = dial
         #: None before the first connection, and after drop().
@@ -59,7 +59,7 @@ class BrokerLine:
         self.dry_ns = self._looked_ns = time.monotonic_ns()
 
     def connect(self, address: str, speaker: Speaker) -> bool:
-        """Connect; the lock is held. Return True if there is a listener."""
+        """Connect; the caller holds the lock. Returns True if there is a listener."""
         self.drop()
         self._speaker = speaker
         self.dealer = dealer = self._dial(address)
@@ -70,21 +70,21 @@ class BrokerLine:
         return self.descriptor >= 0
 
     def begin(self, messages: Sequence[list[bytes]]) -> None:
-        """Send messages before those that threads may have put into the queue; the lock is held."""
+        """Send messages before those in threads' queue; the caller holds the lock."""
         assert self.dealer is not None
         for frames in messages:
             self.dealer.put(frames)
         self._has_first = True
 
     def drop(self, within_ms: int = 0) -> None:
-        """End the connection; the lock is held. Unwritten bytes get this long."""
+        """End the connection; the caller holds the lock. Unwritten bytes get `within_ms`."""
         if self.dealer is not None:
             self._forget()
             self.dealer.close(within_ms)
             self.dealer = None
 
     def _forget(self) -> None:
-        """Wait for the connection no longer: after its end it stays readable."""
+        """Stop polling the connection: after its end it stays readable."""
         descriptor, self.descriptor = self.descriptor, -1
         self.changed_s = time.monotonic()
         if descriptor >= 0:
@@ -113,7 +113,7 @@ class BrokerLine:
     def wait(self, timeout_ms: int) -> None:
         """Wait until something may have arrived.
 
-        Returns early or late if other threads look, too.
+        Returns early or late if other threads also look.
         """
         _poll(self.descriptor, select.POLLIN, timeout_ms)
 
@@ -122,9 +122,9 @@ class BrokerLine:
         self.turn()
 
     def turn(self, *, takes: bool = True) -> None:
-        """Send waiting messages and take arrived ones, unless another thread is just doing so.
+        """Send waiting messages and take arrived ones, unless another thread is doing it.
 
-        Without `takes` what has arrived may stay until next time.
+        Without `takes`, arrived messages may wait until next time.
         """
         outgoing, lock = self.outgoing, self.lock
         has_work = True
@@ -170,7 +170,7 @@ def _poll(descriptor: int, events: int, timeout_ms: int) -> bool:
 
 
 class PlayedDealer:
-    """A connection to the broker whose messages have arrived when they are sent."""
+    """A simulated connection to the broker: a message has arrived as soon as it is sent."""
 
     is_open = is_writable = True
     is_blocked = is_dry = False
@@ -189,7 +189,7 @@ class PlayedDealer:
                 self.say(*answer)
 
     def say(self, message: Any, *bodies: bytes) -> None:
-        """Bring a message."""
+        """Deliver a message from the broker."""
         self.messages.append([wire.encode(message), *bodies])
 
     def has_input(self) -> bool:

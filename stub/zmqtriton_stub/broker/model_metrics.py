@@ -1,8 +1,8 @@
-"""The metrics of this model on their way to the broker: changes are noted, summed up and sent.
+"""The metrics of this model on their way to the broker: changes are recorded, summed up and sent.
 
-A change costs a few steps and mostly no message: any thread puts it into a queue, and its content
-leaves with the next results, or soon if nothing is executed; a few leave at once. A new broker is
-told all of it again; until there is one, the local values are the answer.
+A change costs a few steps and mostly no message: any thread puts it into a queue, and it is sent
+with the next results, or soon if nothing is executed; a few are sent at once. A new broker gets
+everything again; until then local values are returned.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ _LATE = "the server did not answer in time"
 
 
 class Measured:
-    """One metric object, a counter: what this process has added to its series."""
+    """A metric object, here a counter: the sum that this process has added to its series."""
 
     def __init__(
         self, number: int, family: int, labels: dict[str, str], buckets: Sequence[float]
@@ -53,7 +53,7 @@ class Measured:
         return ["metric", self.number, self.family, self.labels, [*self._buckets]]
 
     def change(self, verb: str, value: float) -> None:
-        """Sum up one change."""
+        """Add a change to the sums."""
         self._total += value
         self._new += value
 
@@ -63,13 +63,13 @@ class Measured:
         return ["add", self.number, new]
 
     def whole(self) -> Row:
-        """Return everything that it has ever sent, for a broker that knows nothing."""
+        """Return everything that the metric has ever sent, for a new broker."""
         self._new = 0.0
         return ["add", self.number, self._total]
 
     @property
     def value(self) -> float:
-        """Return the value as far as this process knows."""
+        """Return the value, as far as this process knows it."""
         return self._total
 
 
@@ -181,13 +181,13 @@ class ModelMetrics:
         self._open: dict[int, _Question] = {}
 
     def report_to(self, complain: Callable[[str], None]) -> None:
-        """Report to an instance what the broker has refused."""
+        """Let an instance log the refusals of the broker."""
         self._complain = complain
 
     # ------------------------------------------------------------- the model
 
     def add_family(self, name: str, description: str, kind: int) -> int:
-        """Add a family and return its number. Raises a ZmqTritonError if that is refused."""
+        """Add a family and return its number. Raises a ZmqTritonError if the broker refuses it."""
         metrics.check_family(name, description, kind)
         metrics.check_count(len(self._families) + len(self._metrics))
         number = next(self._numbers)
@@ -217,11 +217,11 @@ class ModelMetrics:
         self._put(measured, verb, value)
 
     def drop(self, number: int) -> None:
-        """Drop a metric, or a family with its metrics; by a destructor, too."""
+        """Drop a metric, or a family with its metrics; a destructor may call this."""
         self._put(None, "drop", ["drop", number])
 
     def value(self, measured: Measured) -> float:
-        """Return the sum over all who hold the series."""
+        """Return the sum over all processes that have the series."""
         answer = self._ask("value", measured.number)
         if answer is not None:
             return float(answer)
@@ -257,7 +257,7 @@ class ModelMetrics:
         return self._sent < _SENT_AT_ONCE
 
     def flush(self) -> None:
-        """Send changes; from any thread, and never waits."""
+        """Send changes; any thread may call this, and it never waits."""
         link = self._link
         if link is None or not self.changes:
             return
@@ -312,8 +312,7 @@ class ModelMetrics:
     def introduce(self, link: LinkToBroker) -> Iterator[list[bytes]]:
         """Introduce everything to a broker that knows nothing of it.
 
-        The caller holds the lock until it has sent all, after what it has cleared from the link's
-        queue.
+        The caller clears the link's queue, sends all messages, and holds the lock until then.
         """
         self._link = link
         self._sum_up()

@@ -1,8 +1,8 @@
-"""Final answers that may be lost with the broker: the next one gets them, and runs none again.
+"""Final answers that may be lost with a broker: the next one gets them, instead of new runs.
 
 They are kept until the broker has proved, by sending work, that it lived for a second after the
-answer and that nothing waits in it for a reader. Of large bodies, and beyond a number of bytes in
-all, only the fact is kept. Methods are called with the lock of responses.py held.
+answer and that no answers wait in it for a reader. Of large bodies, and beyond a total size, only
+the fact is kept. Methods are called with the lock of responses.py held.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ _Kept = List[Any]
 
 
 class UnconfirmedAnswers:
-    """Oldest first."""
+    """The unconfirmed answers, oldest first."""
 
     def __init__(self) -> None:
         self.kept: deque[_Kept] = deque()
@@ -45,14 +45,14 @@ class UnconfirmedAnswers:
         self.look_at_ns = 0
 
     def keys(self) -> list[tuple[int, int]]:
-        """Return the requests that were answered so."""
+        """Return the requests with unconfirmed answers."""
         # a copy: meanwhile a destructor may add one
         return [(outcome.peer, outcome.id) for outcome, _, _ in list(self.kept)]
 
     def add(self, outcome: wire.Outcome, body: bytes, *, is_lasting: bool = True) -> None:
-        """Add an answer that is on its way, or about to be.
+        """Add an answer that is being sent, or about to be.
 
-        One that is not lasting may refer to nothing later.
+        Of an answer that is not `is_lasting` the blocks may be gone later.
         """
         size = len(body)
         kept = [outcome, _now_ns(), body if is_lasting and size <= MAX_BODY_BYTES else None]
@@ -68,7 +68,7 @@ class UnconfirmedAnswers:
         kept[2] = None
 
     def note_message(self, since_ns: int) -> None:
-        """Forget answers that are settled, as the broker has sent a message after this time."""
+        """Forget settled answers: the broker has sent a message after this time."""
         settled_ns = since_ns - SETTLED_NS
         self.look_at_ns = since_ns + _LOOK_EVERY_NS
         kept, with_bodies = self.kept, self._with_bodies
@@ -78,9 +78,9 @@ class UnconfirmedAnswers:
             with_bodies.popleft()
 
     def recall(self) -> tuple[list[wire.Outcome], list[bytes]]:
-        """Return all answers for the next broker, with as much of their texts as a header can take.
+        """Return all answers for the next broker, with texts that fit into a header.
 
-        They are kept until that broker has settled them, as it may die as well.
+        They are kept until that broker has settled them, because it may die as well.
         """
         now_ns, every = _now_ns(), list(self.kept)  # a destructor may add one meanwhile
         for kept in every:

@@ -1,8 +1,8 @@
 """Batches in execute(): from their arrival to the answers, at once or later.
 
-The loop hands batches over, in the main thread. Where execute() is a coroutine that may overlap
-with others, its batch ends when it does. Knows nothing of waiting, and leaves what a request is
-owed to responses.py.
+The loop hands batches over, in the main thread. If execute() is a coroutine that may overlap with
+others, its batch ends with the coroutine. Knows nothing of waiting; responses.py knows which
+responses a request must still get.
 """
 
 from __future__ import annotations
@@ -75,7 +75,7 @@ class Executions:
         *,
         watches_memory: bool = False,
     ) -> None:
-        """Set up; the memory of a process that has other instances says nothing."""
+        """Set up; `watches_memory` is False if other instances share the process's memory."""
         self._instance = instance
         self._model = model
         self._link = link
@@ -94,22 +94,22 @@ class Executions:
 
     @property
     def running(self) -> int:
-        """The number of batches that the broker waits for."""
+        """The number of batches in execution, which the broker waits for."""
         return len(self._link.executing)
 
     def pending(self) -> list[OpenRequest]:
-        """The requests of these batches."""
+        """The open requests of the batches in execution."""
         return [pending for batch in list(self._link.executing.values()) for pending in batch]
 
     def _unsettled(self) -> list[tuple[int, int]]:
-        """Return the requests here, and those whose answers the broker may not have passed on."""
+        """Return the open requests, and those whose answers the broker may not have passed on."""
         with state_lock:
             return [*self._link.answered.keys(), *self._link.pending]
 
     def begin(self, batch: RequestBatch) -> bool:
         """Execute a batch; False, with nothing done, if the broker that has sent it was replaced.
 
-        Every request gets its final answer here, or its sender will give it.
+        Every request gets its final answer here, or later from its sender.
         """
         instance, number, keys = self._instance, batch.number, []
         for pending in batch if number else ():  # samples of the warm-up are nobody's
@@ -196,7 +196,7 @@ class Executions:
     def _complain(self, batch: RequestBatch, error: BaseException) -> None:
         """Log the error, as Triton does, and send no answer.
 
-        A request ends with it if the model holds no sender of it any more.
+        A request without a sender ends with this error.
         """
         text = describe(error)
         self._instance.report_failure(text, error)
@@ -212,7 +212,7 @@ class Executions:
     def _answer(self, batch: RequestBatch, responses: Responses | None) -> None:
         """Add the answers to what execute() returned; all or, with an exception, none of them.
 
-        None in place of a list means that all are left to the senders.
+        None instead of a list leaves all responses to the senders.
         """
         requests, batch.requests = batch.requests, []
         states, answers = self._instance.states, batch.answers
@@ -248,7 +248,7 @@ class Executions:
     ) -> None:
         """Refuse to reschedule a request if the model is not iterative.
 
-        Raises if the model has returned a response to it as well.
+        Raises if the model has also returned a response to it.
         """
         if response is not None:
             raise TritonModelException(
@@ -403,7 +403,7 @@ def _for_model(
 
 
 def _zeros(tensor: wire.Tensor) -> wire.Tensor:
-    """Return the body with zeros for missing data; an empty string is four of them."""
+    """Return the tensor with zeros for missing data; an empty string has four zeros."""
     if tensor.data:
         return tensor
     size = count_elements(tensor.shape) * (BY_NUMBER[tensor.datatype].size or 4)
@@ -411,7 +411,7 @@ def _zeros(tensor: wire.Tensor) -> wire.Tensor:
 
 
 def _check(pending: OpenRequest, body: wire.RequestBody, signature: Signature) -> None:
-    """Raise InvalidArgument if a model, or an ensemble, has sent what this model does not take."""
+    """Raise InvalidArgument if a model's or ensemble's request does not fit this model."""
     try:
         signature.check(body)
     except InvalidArgument as error:

@@ -1,7 +1,7 @@
-"""Implicit states: what a model outputs for a sequence, and gets with its next request.
+"""Implicit states: tensors that a model outputs for a sequence and gets with its next request.
 
-Each request is completed here, and what its response says of the next step is kept before it
-leaves. States stay in this process; the broker says when a sequence is over. There are as many
+Each request is completed here with states, and the new states in a response are kept before it is
+sent. States stay in this process; the broker reports the end of a sequence. There are as many
 sequences at once as the instance has slots, with one value for each state.
 """
 
@@ -36,7 +36,7 @@ class _State(NamedTuple):
 
 
 class States:
-    """All states that one instance keeps; false if its model has none."""
+    """All states that one instance keeps; as a condition, False if its model has none."""
 
     def __init__(self, config: dict[str, Any], directory: str) -> None:
         batching = config.get("sequence_batching") or {}
@@ -65,8 +65,8 @@ class States:
     ) -> list[Tensor]:
         """Return the inputs followed by the states of the sequence.
 
-        What a client has sent under one of their names does not count. `batch` is what is executed
-        together, this request among it.
+        A client's tensors with names of states are dropped. `batch` has all requests that are
+        executed together, including this one.
         """
         own_inputs = [tensor for tensor in inputs if tensor.name not in self._states]
         if pending.work.flags & wire.PADDING:
@@ -80,7 +80,7 @@ class States:
     def _blanks(self, batch: Iterable[ServedRequest]) -> list[Tensor]:
         """Return the states of a slot without a request: zeros.
 
-        Their shapes are those of another request's, as in Triton, so that all make one batch.
+        As in Triton they have the shapes of another request's, so that all fit into one batch.
         """
         others = (self._kept(one) for one in batch if not one.work.flags & wire.PADDING)
         kept = next(others, None) or self._begin()
@@ -90,7 +90,7 @@ class States:
         ]
 
     def _of(self, pending: ServedRequest) -> dict[str, Tensor]:
-        """Return the states of a request's sequence before its execution, and keep new ones."""
+        """Return the states of a request's sequence before its execution, and store new ones."""
         kept = self._kept(pending)
         if kept is None:
             kept = self._begin()
@@ -99,7 +99,7 @@ class States:
         return kept
 
     def _kept(self, pending: ServedRequest) -> dict[str, Tensor] | None:
-        """Return the states that a request has; None if a sequence begins with it."""
+        """Return the states that a request continues; None if its sequence begins with it."""
         if self._is_iterative:  # which is a sequence by itself
             return pending.states
         if pending.work.flags & wire.SEQUENCE_START:
@@ -129,7 +129,7 @@ class States:
         return changed
 
     def end(self, correlation: wire.Correlation) -> None:
-        """Drop the states of a sequence that is over."""
+        """Drop the states of an ended sequence."""
         self._sequences.pop(correlation, None)
 
     def clear(self) -> None:
@@ -150,12 +150,12 @@ def keep_states(pending: ServedRequest, changes: dict[str, Tensor]) -> None:
 
 
 def _copied(data: Any) -> bytes:
-    """Return a copy: the model may write to its output later, and its inputs belong to others."""
+    """Return a copy: the model may write to its output later, and inputs have other owners."""
     return bytes(gpu.downloaded(data) if type(data) is DeviceSpan else data)
 
 
 def _kept(data: Any, kept: bytearray) -> bytearray:
-    """Return the state to keep: the kept one itself, if the model returns that, else a copy."""
+    """Return the state to keep: the kept one if the model returns its memory, else a copy."""
     if type(data) is memoryview and len(data) == len(kept):
         new, own = np.frombuffer(data, np.uint8), np.frombuffer(kept, np.uint8)
         if np.shares_memory(new, own):
@@ -180,5 +180,5 @@ def _read(entry: dict[str, Any], directory: str, *, is_batching: bool) -> _State
 
 
 def _zeros(datatype: Datatype, shape: list[int]) -> bytes:
-    """Return zeros; an empty string is four of them."""
+    """Return zeros; an empty string has four of them."""
     return bytes(count_elements(shape) * (datatype.size or 4))

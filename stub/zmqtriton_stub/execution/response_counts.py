@@ -1,7 +1,7 @@
 """Counts and times the responses of a decoupled model by their index, for the broker's statistics.
 
-Streams add to it, whichever way their responses go; connection.py sends the sums along with
-results, so that a response costs two additions and no message. The state lock is held for both.
+Streams add to the counts, whichever way their responses go; connection.py sends the sums along with
+results, so a response costs two additions and no message. The state lock is held for both.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _FIELDS = 12
 
 
 class ResponseCounter:
-    """The counts that the broker has not been told yet."""
+    """The counts that were not sent to the broker yet."""
 
     def __init__(self) -> None:
         self._rows: Dict[int, List[int]] = {}
@@ -39,9 +39,9 @@ class ResponseCounter:
         row[kind + 2] += output_ns
 
     def take(self, *, is_last: bool) -> str:
-        """Take the counts to be sent now, as JSON.
+        """Return the counts to send now, as JSON, or "".
 
-        All of it if nothing is left that could add to it, else if the last time was a while ago.
+        Sends them if nothing can be added any more, or if they were sent a while ago.
         """
         if not self._rows:
             return ""

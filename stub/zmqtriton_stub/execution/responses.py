@@ -1,8 +1,8 @@
 """The responses owed to a request: in default mode one. streams.py knows the decoupled mode.
 
-An OpenRequest is one request from its arrival to its final outcome. The loop answers those whose
-response execute() returned; an InferenceResponseSender answers the others, from any thread. Every
-request gets its final outcome, also if the model forgets it.
+An OpenRequest is one request from its arrival to its final outcome. The loop sends responses that
+execute() returns; an InferenceResponseSender sends others, from any thread. Every request gets its
+final outcome, even if the model forgets it.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ class ResponseLink(LinkToBroker, Protocol):
 
 
 class OpenRequest:
-    """A request that is here and has no final outcome yet."""
+    """A request in this process without a final outcome."""
 
     #: Outcomes may refer to the memory of other processes, since they leave at once, while that
     #: memory is sure to be kept.
@@ -135,7 +135,7 @@ class OpenRequest:
         return self.outputs or self._link.instance.outputs
 
     def is_cancelled_now(self) -> bool:
-        """Return whether the request was cancelled; first reads what the broker has sent."""
+        """Return whether the request was cancelled, after reading the broker's messages."""
         line = self._link.instance.line
         if line is not None:
             return self.is_cancelled or line.is_cancelled(self.route)
@@ -145,7 +145,7 @@ class OpenRequest:
         return self.is_cancelled
 
     def tell_progress(self, done: int) -> None:
-        """Tell the client, if it follows, which part of 1000 is done."""
+        """Report progress in parts of 1000, if the client follows it."""
         is_followed = self.work.flags & wire.WANT_STAGES and self._link.instance.line is None
         if is_followed and done != self._done and not self.is_answered:
             self._done = done
@@ -164,7 +164,7 @@ class OpenRequest:
         return False
 
     def is_in_doubt(self) -> bool:
-        """Return whether the reader has not taken responses that may have died with a broker."""
+        """Return whether responses that the reader has not taken may have died with a broker."""
         return False
 
     def begin(self, now_ns: int) -> None:
@@ -186,7 +186,7 @@ class OpenRequest:
     # --------------------------------------------------- executed more than once
 
     def reschedule(self) -> bool:
-        """Prepare for coming again under the same key; False if it is over."""
+        """Prepare to get the request again under the same key; False if it is over."""
         with state_lock:
             if self.is_answered or self._is_closed:
                 return False
@@ -199,7 +199,7 @@ class OpenRequest:
         self.wants_again = self.is_rescheduled = False
 
     def release(self) -> None:
-        """Give up another execution that the model wanted; end the request if it has no sender."""
+        """Drop the execution that the model had asked for; end the request if it has no sender."""
         self.wants_again = False
         if not self.senders:
             self.drop()
@@ -227,7 +227,7 @@ class OpenRequest:
             self._count += 1
 
     def encode(self, response: InferenceResponse, flags: int = wire.FINAL) -> OutcomeWithBody:
-        """Return the answer as it is sent, without the outputs that were not requested."""
+        """Return the response as an outcome, without outputs that were not requested."""
         peer, own_id = self.route
         error = response._error
         if error is not None:
@@ -277,19 +277,19 @@ class OpenRequest:
         return memory.passing.to_asker(data, self.blocks, self.held)
 
     def withdraw(self, answer: OutcomeWithBody) -> None:
-        """Release what an unsent response refers to."""
+        """Release the blocks that an unsent response refers to."""
         blocks, memory = answer[0].blocks, self._link.instance.memory
         self.held = None
         if blocks and memory is not None:
             memory.free(blocks)
 
     def hold_inputs(self) -> list[wire.Block]:
-        """Hold the blocks that are read here, as the broker has died; return them."""
+        """Keep the request's input blocks after the death of the broker; return them."""
         self.holds_inputs = True
         return _in_arenas(self.blocks)
 
     def leave_inputs(self) -> None:
-        """Leave the inputs: with the final outcome the requester may reuse their memory."""
+        """Leave the inputs: after the final outcome the requester may reuse their memory."""
         memory = self._link.instance.memory
         with state_lock:  # a sender's thread and the loop may come to it together
             blocks, self.blocks = self.blocks, ()
@@ -321,14 +321,14 @@ class OpenRequest:
                 memory.arena.leases.send(memory.own(outcome.blocks))
 
     def fail(self, text: str, code: int = INTERNAL) -> list[OutcomeWithBody]:
-        """Finish with an error; the caller sends the returned outcome."""
+        """Finish with an error; return the outcome, which the caller sends."""
         self._is_closed = True
         answer = wire.Outcome(*self.route, code, clip(text), wire.FINAL), b""
         self.finish(answer)
         return [answer]
 
     def send(self, response: InferenceResponse | None, flags: int, *, waits: bool = False) -> None:
-        """Send a response of the model; any thread may call this. Only a stream's can wait."""
+        """Send a response of the model; any thread may call this. Only streams can wait here."""
         # the first response is the last, so nobody need wait for the flag
         changes = changed_states(self._link.instance.states, self, response)
         answer = None if response is None else self.encode(response)
@@ -348,7 +348,8 @@ class OpenRequest:
     def let_go(self, *, waits: bool = False) -> None:
         """Count down the senders, and end the request with the last one.
 
-        A destructor does not wait: its thread may hold what the one with the lock waits for.
+        A destructor must not wait for the lock: its thread may hold what the lock's holder waits
+        for.
         """
         if not state_lock.acquire(waits):
             self._link.postpone(partial(self.let_go, waits=True))
@@ -363,7 +364,7 @@ class OpenRequest:
             state_lock.release()
 
     def drop(self) -> None:
-        """End the request with an error: the model has no sender left that could answer."""
+        """End the request with an error, because the model has no sender for it any more."""
         with state_lock:
             if self.is_answered or self._link.is_closed:
                 return
@@ -413,7 +414,7 @@ def _in_arenas(blocks: Sequence[wire.Block]) -> list[wire.Block]:
 
 
 class InferenceResponseSender:
-    """Answers one request from any thread; models get it from the request."""
+    """Sends the responses to one request, from any thread."""
 
     __slots__ = ("__weakref__", "_pending")
 
@@ -425,8 +426,8 @@ class InferenceResponseSender:
     ) -> None:
         """Send a response; the last one, or none, with TRITONSERVER_RESPONSE_COMPLETE_FINAL.
 
-        Not in Triton's API: what `waits` leaves with the next response of any sender that does not,
-        or with flush(). Many responses that are there at once cost less then.
+        Not in Triton's API: a response that `waits` is sent with the next one that does not, of any
+        sender, or by flush(). Many simultaneous responses cost less so.
         """
         if flags not in (0, wire.FINAL):
             raise TritonModelException("Unable to send response. Unsupported flag provided.")
@@ -443,14 +444,14 @@ class InferenceResponseSender:
             line.send(self._pending.route, response, flags)
 
     def is_cancelled(self, *, looks: bool = True) -> bool:
-        """Return whether nobody waits for the answer any more.
+        """Return whether the client no longer waits for the response.
 
-        Not in Triton's API: if many senders are asked, one of them that `looks` does so for all.
+        Not in Triton's API: if many senders are asked, one call with `looks` reads news for all.
         """
         return self._pending.is_cancelled_now() if looks else self._pending.is_cancelled
 
     def is_behind(self) -> bool:
-        """Return whether the next response would wait here because the client does not keep up.
+        """Return whether the next response would wait here because the client reads too slowly.
 
         Not in Triton's API. In a fork of the model it is always False.
         """
@@ -459,12 +460,12 @@ class InferenceResponseSender:
     def is_in_doubt(self) -> bool:
         """Return whether responses may have died with a broker, which is not the client's fault.
 
-        Not in Triton's API. It ends within seconds, by a cancellation if they are lost.
+        Not in Triton's API. The doubt ends within seconds, by a cancellation if responses are lost.
         """
         return self._pending.is_in_doubt()
 
     def flush(self) -> None:
-        """Have responses leave that wait. Not in Triton's API."""
+        """Send responses that wait. Not in Triton's API."""
         if self._pending._link.instance.line is None:  # in a fork of the model none waits
             self._pending._link.turn()
 

@@ -1,9 +1,9 @@
 """Responses of decoupled models: numbered, at the reader's pace, and past the broker if possible.
 
-An OpenStream is one request from its arrival until its final response has left; connection.py
-makes it and reports to it how many responses the reader has taken. A Publisher is the socket that
-leads straight to the frontends. It belongs to the link: all of its methods are called under the
-link's lock.
+An OpenStream is one request from its arrival until its final response is sent; connection.py makes
+it and reports the number of responses that the reader has taken. A Publisher is the socket that
+leads directly to the frontends. It belongs to the link: its methods are called under the link's
+lock.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ _TOO_SLOW = "the reader of this stream did not keep up"
 
 
 class _Sender(threading.local):
-    """The stream that this thread has sent for last."""
+    """The last stream that this thread has sent a response for."""
 
     stream: OpenStream | None = None
     #: True if the thread has come to this stream from one that is still open.
@@ -185,7 +185,7 @@ class OpenStream(OpenRequest):
         self._since_ns = done_ns
 
     def fail(self, text: str, code: int = INTERNAL) -> list[OutcomeWithBody]:
-        """End the stream with an error behind the responses on their way; it is sent here."""
+        """End the stream with an error, sent here after the responses that wait."""
         with state_lock:
             if not self._is_closed:
                 self._is_closed = True
@@ -212,9 +212,9 @@ class OpenStream(OpenRequest):
     # ------------------------------------------------------------ the reader
 
     def grant(self, taken: int, passed: int = 0) -> None:
-        """Note the number of responses that the reader has taken, and send more if it lets us.
+        """Record the number of responses that the reader has taken, and send more if allowed.
 
-        Up to the number `passed` they no longer count as bytes on their way to a client.
+        Responses up to number `passed` no longer count as bytes on their way to a client.
         """
         with state_lock:
             self._heard_s = time.monotonic()
@@ -230,7 +230,7 @@ class OpenStream(OpenRequest):
                 self._emit(answer)
 
     def cancel(self) -> None:
-        """Drop responses that have not left; the end is sent when the model says it."""
+        """Drop unsent responses; the stream ends when the model ends it."""
         super().cancel()
         with state_lock:
             self._out.clear()
@@ -242,9 +242,9 @@ class OpenStream(OpenRequest):
                     self._emit(self._end(Cancelled.number, CANCELLED))
 
     def doubt(self, unsent: int | None) -> OutcomeWithBody:
-        """Doubt the arrival of responses, as the broker is dead; return the word to the reader.
+        """Doubt the arrival of responses after a broker's death; return a question to the reader.
 
-        The response with the number `unsent` is the first that has not left; None: all have.
+        The response with the number `unsent` is the first that was not sent; None: all were sent.
         """
         self._doubted = self._number if unsent is None else unsent
         return wire.Outcome(*self.route, 0, "", wire.SENT, self._doubted), b""
@@ -272,13 +272,13 @@ class OpenStream(OpenRequest):
 
     @property
     def _may_keep_more(self) -> bool:
-        """True if what its reader is too far behind for may wait here."""
+        """True if further responses may wait here although the reader is far behind."""
         if not self._has_window or len(self._buffer) >= MAX_BUFFERED:
             return False
         return self._for_clients is None or self._for_clients.may_keep(self.route[0])
 
     def _put(self, answer: OutcomeWithBody) -> None:
-        """Send a response, or keep it until the reader is nearer."""
+        """Send a response, or keep it until the reader has taken earlier ones."""
         outcome, _ = answer
         if self.is_answered:
             self.withdraw(answer)
@@ -295,7 +295,7 @@ class OpenStream(OpenRequest):
             self._emit(answer)
 
     def _emit(self, answer: OutcomeWithBody) -> None:
-        """Give a response its index; the holder of the link's lock, or the next one, sends it."""
+        """Number a response; the holder of the link's lock, present or next, sends it."""
         (peer, own_id, code, text, flags, _, blocks), body = answer
         outcome = wire.Outcome(peer, own_id, code, text, flags, self._number, blocks)
         memory = self._link.instance.memory
@@ -326,13 +326,13 @@ class OpenStream(OpenRequest):
         self._has_lost = True
 
     def _keep(self, more: int) -> None:
-        """Account for responses that wait here."""
+        """Account for the memory of responses that wait here."""
         self._buffered_bytes += more
         if self._for_clients is not None:
             self._for_clients.keep(self.route[0], more)
 
     def _weight(self, answer: OutcomeWithBody) -> int:
-        """Return the memory that it takes, here and in the arena."""
+        """Return the memory that a response takes, here and in the arena."""
         (*_, blocks), body = answer
         memory = self._link.instance.memory
         return len(body) + (memory.size(blocks) if blocks and memory is not None else 0)
@@ -341,7 +341,7 @@ class OpenStream(OpenRequest):
         return wire.Outcome(*self.route, code, text, wire.FINAL), b""
 
     def _await_reader(self) -> None:
-        """Wait until the reader has taken something, or does not go on for too long."""
+        """Wait until the reader has taken a response, or has taken none for too long."""
         begun_s, link = time.monotonic(), self._link
         if _sender.has_many and self._may_keep_more:
             link.turn()
@@ -355,7 +355,7 @@ class OpenStream(OpenRequest):
             link.wait(_LOOK_MS)
 
     def _await_room(self, for_clients: ClientMemory) -> None:
-        """Wait, within a time limit, until the reader's process has processed its messages."""
+        """Wait, within a time limit, until the reader's process has read its messages."""
         deadline_s, link = time.monotonic() + _PATIENCE_S, self._link
         while for_clients.is_full(self.route[0]) and not (
             self.is_cancelled
@@ -393,11 +393,11 @@ class Publisher:
         self._context.term()
 
     def listen(self, listener: int) -> None:
-        """Take new subscribers at this listener; present ones stay."""
+        """Accept further subscribers at this listener; present ones stay."""
         zmq_sockets.take_subscribers(self._socket, self._address, listener)
 
     def send(self, answers: list[OutcomeWithBody]) -> list[OutcomeWithBody]:
-        """Send responses that go straight to their reader; return the rest, in order."""
+        """Send responses that go directly to their reader; return the others, in order."""
         topic = endpoints.topic(answers[0][0].peer)
         # at the beginning of a stream its reader may have lost the way since the last one
         if topic not in self._topics or not all(outcome.number for outcome, _ in answers):
@@ -420,7 +420,7 @@ class Publisher:
         return rest
 
     def _is_plain(self, outcome: wire.Outcome) -> bool:
-        """True if the broker need not know of it."""
+        """True if the broker does not need to know about the response."""
         if self._is_timed and not outcome.number:
             return False
         return not (outcome.flags or outcome.code or outcome.blocks)
@@ -440,13 +440,13 @@ class Publisher:
 
 
 def frames(answers: list[OutcomeWithBody]) -> list[bytes]:
-    """Return the frames of one message with all of them."""
+    """Return the frames of one message with all responses."""
     header = wire.encode(wire.Results([outcome for outcome, _ in answers], []))
     return [header, *[body for _, body in answers]]
 
 
 def coalesce(first: OutcomeWithBody, waiting: deque[Any]) -> list[OutcomeWithBody]:
-    """Take the responses that can travel with the first: all behind it, up to something else."""
+    """Take responses from the queue that can travel with the first, up to another item."""
     answers = [first]
     # an error's text may be long, so each goes alone
     while waiting and len(answers) < wire.STREAM_WINDOW and not answers[-1][0].code:

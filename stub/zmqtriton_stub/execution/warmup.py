@@ -1,8 +1,8 @@
 """Runs the samples of `model_warmup`, after initialize() and before the stub reports ModelLoaded.
 
-They take the way of every batch, over a connection of their own whose broker is played here: so the
+They are executed like every batch, over a connection of their own to a simulated broker, so the
 real one neither sees nor counts them. Called by the loop, which waits for answers that threads and
-coroutines of the model still owe. Where files may lie is the supervisor's decision.
+coroutines of the model still owe. The supervisor decides where files may be.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ class Warmup:
     ) -> None:
         """Run all samples, one after the other.
 
-        Raises with Triton's text at the first that fails.
+        Raises an error with Triton's text at the first sample that fails.
         """
         watch = model.watch
         dealer = PlayedDealer(lambda message, _: self._answer(message, watch.wake))
@@ -85,7 +85,7 @@ class Warmup:
             instance.states.clear()  # of the samples, which are of no sequence
 
     def _answer(self, message: Any, wake: Callable[[], None]) -> Iterator[tuple[Any, ...]]:
-        """Take a message of the stub; yield the broker's: each response is read at once."""
+        """Take a message of the stub; yield the broker's: each response counts as read at once."""
         if type(message) is not wire.Results:
             return
         for outcome in message.outcomes:
@@ -105,10 +105,10 @@ class Warmup:
             raise _failed(sample, [text] * min(count, _MAX_TEXTS))
 
     def _request(self, sample: dict[str, Any]) -> wire.RequestBody:
-        """Return the body that all requests of a sample's batch have.
+        """Return the body of each request in a sample's batch.
 
-        Inputs beyond those of the configuration, for instance controls of a sequence, are given to
-        the model as they are.
+        Inputs that the configuration lacks, such as controls of a sequence, are passed to the model
+        unchanged.
         """
         inputs: dict[str, Any] = sample.get("inputs") or {}
         signature = Signature(self._config)

@@ -1,7 +1,7 @@
-"""A fork's side: what a process that the model has forked asks of the instance.
+"""A fork's side: the calls of a process, which the model has forked, to the instance.
 
-The fork has no connection of its own to the server. It shares an inlet with those that it forks in
-turn: through it each passes one end of every connection that it makes, whose other end it keeps.
+The fork has no connection of its own to the server. It shares an inlet with its own forks. Through
+the inlet each process passes one end of every connection that it makes, and keeps the other end.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ class ForkClient:
         self.metrics = ForkedMetrics(self)
 
     def connect(self) -> Dealer:
-        """Return a new connection to the instance; a closed one if that has ended."""
+        """Return a new connection to the instance; a closed one if the instance has ended."""
         ours, theirs = socket.socketpair()
         rights = (socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array("i", [theirs.fileno()]))
         with theirs, suppress(OSError):  # if nobody takes it, it is closed
@@ -56,12 +56,12 @@ class ForkClient:
         return Dealer("", ours)
 
     def abandon(self) -> None:
-        """Leave the connection to the parent after a fork; the inlet is shared."""
+        """Leave the connection to the parent after another fork; the inlet is shared."""
         if self._dealer is not None:
             self._dealer.abandon()
 
     def tell(self, message: Any) -> None:
-        """Send a message that has no answer; it is lost if the instance has ended."""
+        """Send a message without an answer; it is lost if the instance has ended."""
         self._outbox.put([wire.encode(message)])
 
     def _send(self, frames: list[bytes]) -> None:
@@ -98,7 +98,7 @@ class ForkClient:
         return bool(self.call("is_cancelled", json.dumps(route)))
 
     def send(self, route: tuple[int, int], response: InferenceResponse | None, flags: int) -> None:
-        """Send a response of the model through the instance. Raises what the instance refuses."""
+        """Send a response of the model through the instance. Raises the instance's refusal."""
         error = None if response is None else response._error
         bodies: list[bytes] = []
         if response is not None and error is None:
@@ -112,7 +112,7 @@ class ForkClient:
 
 
 class ForkedBlsClient(BlsClient):
-    """The calls of other models that a fork makes; the instance passes them on to the broker."""
+    """The calls of other models from a fork; the instance passes them on to the broker."""
 
     def __init__(self, bootstrap: wire.Bootstrap, memory: TensorMemory, line: ForkClient) -> None:
         watch = Watch()
@@ -122,13 +122,13 @@ class ForkedBlsClient(BlsClient):
         self._refusal = Unavailable(_GONE)
 
     def ended(self) -> bool:
-        """Refuse all calls: no other connection would lead anywhere."""
+        """Refuse all calls: there is no other connection."""
         refuse(self._open, self._refusal)
         return True
 
 
 class ForkedMetrics:
-    """The metrics of the instance, as a fork changes and asks for them."""
+    """The metrics of the instance, as a fork changes and reads them."""
 
     def __init__(self, line: ForkClient) -> None:
         self._line = line
@@ -153,7 +153,7 @@ class ForkedMetrics:
         self._line.tell(wire.Call(0, "change", json.dumps([measured.number, verb, value])))
 
     def drop(self, number: int) -> None:
-        """Drop a metric or a family of this process's own; by a destructor, too."""
+        """Drop a metric or a family that this process has made; a destructor may call this."""
         if number in self._own and self._made_by == os.getpid():
             self._own.discard(number)
             self._line.tell(wire.Call(0, "drop", json.dumps(number)))

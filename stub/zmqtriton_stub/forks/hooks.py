@@ -1,7 +1,7 @@
-"""The steps in this process, and in the new one, when the model forks.
+"""The steps in this process and in the new one when the model forks.
 
-The new process has a copy of everything and none of the threads, so what other threads may hold is
-held by the one that forks, and let go in both.
+The new process has a copy of everything, but no other threads. So the forking thread takes the
+locks that other threads may hold, and releases them in both processes.
 """
 
 from __future__ import annotations
@@ -44,11 +44,11 @@ class Forks:
 
     @property
     def _is_ours(self) -> bool:
-        """True in a thread of this instance: others may share the process."""
+        """True in a thread of this instance: several instances may share the process."""
         return this_process.here() is self._instance
 
     def prepare(self) -> None:
-        """Take what destructors take, and open the way for the fork's calls."""
+        """Take the locks that destructors take, and make an inlet for the fork's calls."""
         for lock in self._locks:
             if lock.acquire(timeout=_PATIENCE_S):
                 self._held.append(lock)
@@ -61,13 +61,13 @@ class Forks:
             lock.release()
 
     def go_on(self) -> None:
-        """Serve the new process."""
+        """Release the locks, and serve the new process."""
         self._let_go()
         if self._is_ours and not this_process.is_forked:
             self._relay.serve()
 
     def become_fork(self) -> None:
-        """Make the new process a fork of the instance, which it calls over a line of its own."""
+        """Make the new process a fork of the instance, which it calls over its own connection."""
         self._let_go()
         current, asker = self._instance, self._instance.asker
         if not self._is_ours:

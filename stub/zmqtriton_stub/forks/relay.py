@@ -1,7 +1,7 @@
 """The instance's side: serves the processes that its model has forked, in a thread of its own.
 
-The thread runs while there are such processes. Everything that is asked here is asked by the
-model's own code, so it is judged as if the model had asked in this process.
+The thread runs while there are such processes. All calls come from the model's own code, so they
+are treated as if the model had made them in this process.
 """
 
 from __future__ import annotations
@@ -50,21 +50,21 @@ _CLOSED = "Unable to send response. Response sender has been closed."
 class Calls:
     """Carries out the calls of all forks.
 
-    Whatever may take long runs in a thread of its own, so that one fork does not keep others
-    waiting.
+    Calls that may take long run in a thread of their own, so that a fork does not delay other
+    forks.
     """
 
     def __init__(
         self, instance: StubInstance, answer: Callable[[ZmtpConnection, wire.CallResult], None]
     ) -> None:
-        """Set up; `answer` is called by any thread."""
+        """Set up; `answer` may be called by any thread."""
         self._instance = instance
         self._answer = answer
 
     def take(
         self, connection: ZmtpConnection, call: wire.Call, bodies: list[bytes], made: set[int]
     ) -> None:
-        """Carry out a call; `made` are the metrics that this fork has made."""
+        """Carry out a call; `made` has the metrics that this fork has made."""
         arguments = json.loads(call.arguments)
         measures = self._instance.measures
         if call.verb == "change":
@@ -158,7 +158,7 @@ class _Fork:
                 asker.cancel(question)
 
     def grant(self, asker: BlsClient | None, acks: list[wire.StreamAck]) -> None:
-        """Let the models whose responses the child has read send more."""
+        """Let models send more responses, after the fork has read some."""
         for ack in acks:
             question = self.questions.get(ack.id)
             if asker is not None and question is not None:
@@ -203,7 +203,7 @@ class Relay:
 
     @cached_property
     def _bell(self) -> Bell:
-        """The bell of the thread, likewise."""
+        """The bell of the thread, made for the first fork."""
         bell = Bell()
         self._epoll.register(bell.descriptor, select.EPOLLIN)
         return bell
@@ -217,7 +217,7 @@ class Relay:
             self._opening[threading.get_ident()] = ends
 
     def serve(self) -> None:
-        """Take the instance's end of that inlet, and serve."""
+        """Take the instance's end of the inlet, and serve it."""
         ends = self._opening.pop(threading.get_ident(), None)
         if ends is None:
             return
@@ -231,7 +231,7 @@ class Relay:
         bell.ring()
 
     def leave(self) -> socket.socket | None:
-        """Return the fork's end of its inlet; the rest is left to the parent."""
+        """Return the fork's own end of its connection; close the other connections in the fork."""
         own = self._opening.pop(threading.get_ident(), None)
         for end in [
             *self._inlets.values(),
@@ -271,7 +271,7 @@ class Relay:
                 self._look(descriptor)
 
     def _do(self, step: Callable[[], None]) -> None:
-        """Let the thread take a step; from any thread."""
+        """Let the thread take a step; any thread may call this."""
         self._steps.append(step)
         self._bell.ring()
 
@@ -290,7 +290,7 @@ class Relay:
         self._epoll.register(inlet.fileno(), select.EPOLLIN)
 
     def _accept(self, descriptor: int) -> None:
-        """Take a connection that a fork passes through its inlet, or the end of all such forks."""
+        """Accept a connection from a fork through its inlet, or the inlet's end."""
         inlet = self._inlets[descriptor]
         message, ancillary, _, _ = inlet.recvmsg(1, socket.CMSG_SPACE(4))
         if not message:
@@ -347,7 +347,7 @@ class Relay:
             take(child, message, frames[1:])
 
     def _answer(self, connection: ZmtpConnection, answer: wire.CallResult) -> None:
-        """Send what a call has led to; from any thread."""
+        """Send the result of a call; any thread may call this."""
         self._do(lambda: self._send(connection, [wire.encode(answer)]))
 
     def _send(self, connection: ZmtpConnection, frames: list[bytes]) -> None:
@@ -359,7 +359,7 @@ class Relay:
     # -------------------------------------------------------------------- BLS
 
     def _ask(self, child: _Fork, infer: wire.Infer, bodies: list[bytes]) -> None:
-        """Ask another model in the name of a child."""
+        """Send a fork's request to another model."""
         if len(bodies) != 1:
             return
         asker, row, body = self._instance.asker, infer.requests[0], bodies[0]

@@ -1,1 +1,1 @@
-"""Large tensors: this process's arena, the mapped segments of others, and GPU memory."""
+"""Large tensors: this process's arena, mapped segments of other processes, and GPU memory."""

@@ -1,4 +1,4 @@
-"""A piece of GPU memory, and the object that keeps it alive; the GPUs that this process sees."""
+"""A piece of GPU memory with the object that keeps it alive; the GPUs visible here."""
 
 from __future__ import annotations
 

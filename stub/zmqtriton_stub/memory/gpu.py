@@ -1,7 +1,7 @@
 """GPU memory as the stub knows it, and the driver that works with it.
 
-Imported by all who hold tensors, so it costs nothing: the driver is loaded when the first tensor on
-a GPU is met. Without cupy or a GPU there is none, and driver() raises Unavailable.
+All modules with tensors import it, so it must cost nothing: the driver is loaded with the first
+tensor on a GPU. Without cupy or a GPU there is no driver, and driver() raises Unavailable.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ def use(driver: Any) -> None:
 
 
 def driver() -> Cuda:
-    """Return the driver. Raises Unavailable with the reason without one."""
+    """Return the driver. Raises Unavailable with the reason if there is no driver."""
     global _driver, _why_not
     if _driver is None and not _why_not:
         try:
@@ -64,7 +64,7 @@ class _Own:
 
 
 def copied(span: DeviceSpan, gpu: int) -> DeviceSpan:
-    """Return a copy of a span, in memory of its own on this GPU."""
+    """Return a copy of a span in new memory on a GPU."""
     own = _Own(gpu, span.size)
     driver().copy(gpu, own.address, span)
     return DeviceSpan(gpu, own.address, span.size, own)

@@ -1,4 +1,4 @@
-"""The driver for real GPUs, by cupy; gpu.py loads it when the first tensor on one is met.
+"""The driver for real GPUs, by cupy; gpu.py loads it with the first tensor on a GPU.
 
 Memory for other processes is allocated apart from cupy's pool, since CUDA shares whole allocations.
 Knows neither tensors nor messages.
@@ -90,11 +90,11 @@ class Cuda:
     # ---------------------------------------------------------------- copies
 
     def copy(self, gpu: int, target: int, span: DeviceSpan) -> None:
-        """Copy to an address on this GPU."""
+        """Copy a span to an address on this GPU."""
         self._copy(gpu, target, span.address, span.size, _runtime.memcpyDefault)
 
     def to_host(self, view: memoryview, span: DeviceSpan) -> None:
-        """Copy the content of the span to the CPU."""
+        """Copy the content of a span to the CPU."""
         target = ctypes.addressof(ctypes.c_char.from_buffer(view)) if span.size else 0
         self._copy(span.gpu, target, span.address, span.size, _runtime.memcpyDeviceToHost)
 
@@ -113,7 +113,7 @@ class Cuda:
                 stream.synchronize()
 
     def settle(self, gpu: int) -> None:
-        """Wait until nothing that this process has begun on the GPU is running."""
+        """Wait until everything that this process has started on the GPU has ended."""
         with _on(gpu):
             _runtime.deviceSynchronize()
 
@@ -128,7 +128,7 @@ class Cuda:
     # ---------------------------------------------------------------- dlpack
 
     def ask(self, source: Any, gpu: int) -> Any:
-        """Return the capsule of an object with `__dlpack__`, when its content is written."""
+        """Return the capsule of an object with `__dlpack__`, once its content is written."""
         stream = self._stream(gpu)
         with _on(gpu):
             # the producer has the stream wait for everything that it has begun
@@ -167,7 +167,7 @@ def _on(gpu: int) -> Iterator[None]:
 def _allocated(address: int) -> int:
     """Return the number of bytes from an address to the end of its memory, by CUDA's driver.
 
-    They need not begin there: CUDA opens the whole piece that it has cut small memory out of.
+    The memory may begin earlier: CUDA opens the whole allocation that a small one is part of.
     """
     cuda = ctypes.CDLL("libcuda.so.1")
     base, size = ctypes.c_uint64(), ctypes.c_size_t()

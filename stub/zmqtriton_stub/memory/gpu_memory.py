@@ -1,9 +1,9 @@
 """The memory of tensors on GPUs between stubs: this process's arena there, and that of others.
 
-Made by tensor_memory.py when the first such tensor comes or goes. What is sent is copied into the
-arena once, within the GPU; what arrives is read where it lies, by a handle that the supervisor gave
-us and that is opened once. Each block has one reader, so no other sees what that one writes there.
-The memory of a client is no block: its tensors are read and written where the client has them.
+Made by tensor_memory.py when the first such tensor comes or goes. Sent tensors are copied into the
+arena once, within the GPU; arriving tensors are read in place, through a handle from the supervisor
+that is opened once. Each block has one reader, so no other process sees what the reader writes
+there. The memory of a client is no block: its tensors are read and written in place.
 """
 
 from __future__ import annotations
@@ -34,14 +34,14 @@ Register = Callable[[CreateSegment], str]
 
 
 class Lent:
-    """The arena's memory on GPUs. Thread-safe."""
+    """The GPU memory that this process's arena gives to others. Thread-safe."""
 
     def __init__(self, arena: Arena, register: Register) -> None:
         self._arena = arena
         self._register = register
 
     def place(self, span: DeviceSpan) -> tuple[Reference, list[Block]]:
-        """Return a copy with one lease. Raises Unavailable if memory is short."""
+        """Return a copy of a span, with one lease. Raises Unavailable if memory is short."""
         for _ in range(_TRIES):
             allocation = self._arena.allocate(span.size, span.gpu)
             if allocation is not None:
@@ -99,7 +99,7 @@ class _Segment:
 
 
 class _View:
-    """A block that is read here."""
+    """A block that tensors of this process read."""
 
     def __init__(self, segment: _Segment, block: Block, is_leased: bool) -> None:
         self.segment = segment
@@ -108,7 +108,7 @@ class _View:
 
 
 class _Keeper:
-    """Lives as long as a tensor over the view."""
+    """An object that lives as long as a tensor over the view."""
 
     def __init__(self, view: _View, end: Callable[[_View], None]) -> None:
         self._view = view
@@ -119,10 +119,10 @@ class _Keeper:
 
 
 class Borrowed:
-    """Others' memory on GPUs. Thread-safe; tensors may end in any thread."""
+    """GPU memory of other processes. Thread-safe; tensors may end in any thread."""
 
     def __init__(self, on_release: Callable[[list[Block]], None]) -> None:
-        """Create an empty set; `on_release` gets leased blocks that are not read any more.
+        """Create an empty set; `on_release` gets leased blocks that are no longer read.
 
         It must not wait.
         """
@@ -132,13 +132,13 @@ class Borrowed:
         self._lock = threading.RLock()
 
     def add(self, owner: int, segment: int, handle: bytes, size: int) -> None:
-        """Open a segment. Raises Unavailable if that is not possible."""
+        """Open a segment. Raises Unavailable if it cannot be opened."""
         with self._lock:
             if (owner, segment) not in self._segments:
                 self._segments[owner, segment] = _Segment(handle, size)
 
     def add_region(self, owner: int, segment: int, handle: bytes, size: int) -> None:
-        """Open a client's memory. Raises InvalidArgument if it is not there, or smaller.
+        """Open a client's memory. Raises InvalidArgument if it is missing or too small.
 
         Raises Unsupported without a driver.
         """
@@ -163,7 +163,7 @@ class Borrowed:
         return (owner, segment) in self._segments
 
     def remove(self, owner: int, segment: int) -> None:
-        """Drop the segments of a dead owner. A segment that is still read stays so long."""
+        """Drop the segments of a dead owner; a segment stays as long as it is read."""
         with self._lock:
             mapping = self._segments.pop((owner, segment), None)
             if mapping is not None:
@@ -171,7 +171,7 @@ class Borrowed:
                 mapping.close_if_unread()
 
     def open(self, references: Sequence[Reference], *, is_leased: bool) -> list[DeviceSpan]:
-        """Return the bytes of each reference.
+        """Return the GPU memory of each reference.
 
         Raises ProtocolError, with nothing opened, if one of them is not inside its segment.
         """
@@ -191,8 +191,8 @@ class Borrowed:
     def write(self, place: Place, data: Any) -> bool:
         """Write an output to its place in a client's memory, from a GPU or any buffer.
 
-        It is complete on return. Raises InternalError if the place is too small, ProtocolError if
-        it is not there any more, Unavailable if the GPU fails.
+        The output is complete on return. Raises InternalError if the place is too small,
+        ProtocolError if it no longer exists, Unavailable if the GPU fails.
         """
         size = len(data)
         if size > place.size:
@@ -219,9 +219,9 @@ class Borrowed:
         return True
 
     def _end(self, view: _View) -> None:
-        """End a view over which nothing lies any more.
+        """End a view that no tensor uses any more.
 
-        Kernels that read it may still run, though.
+        Waits for kernels that may still read it.
         """
         segment = view.segment
         segment.settle()
@@ -232,9 +232,10 @@ class Borrowed:
             self._on_release([view.block])
 
     def leave(self, blocks: Iterable[Block]) -> list[Block]:
-        """Let the owner reuse these, except those still read here, which are returned.
+        """Let the owners reuse these blocks, except blocks that are still read here.
 
-        These have to be leased before. The memory of a client is the client's again.
+        Returns the latter, which must be leased before. The memory of a client is the client's
+        again.
         """
         free = {block for block in blocks if block.segment < REGIONS_FROM}
         leased = []
@@ -254,7 +255,7 @@ class Borrowed:
 
 
 class OnGpus:
-    """Both sides of GPU memory, for tensor_memory.py."""
+    """GPU memory in both directions, for tensor_memory.py."""
 
     def __init__(
         self, arena: Arena, register: Register, on_release: Callable[[list[Block]], None]
@@ -267,9 +268,9 @@ class OnGpus:
         return self.borrowed if self.borrowed.has(owner, segment) else None
 
     def open(self, rows: list[Tensor], *, is_leased: bool, takes_gpu: bool) -> list[Tensor]:
-        """Return the tensors, those on a GPU with their spans.
+        """Return the tensors; those on a GPU have spans as data.
 
-        They are copied to the CPU if GPU tensors are not taken.
+        If the model does not take GPU tensors, they are copied to the CPU.
         """
         borrowed = self.borrowed
         places = [i for i, row in enumerate(rows) if _is_on(borrowed, row)]

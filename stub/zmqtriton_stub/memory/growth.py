@@ -1,9 +1,9 @@
 """The growth of this process's own memory from execution to execution, which a leak makes steady.
 
-Looked at after so many executions, not after so much time: first what a model makes when it begins
-to work is left out, unless it is very much; then looks are taken farther and farther apart, so that
-they cost nothing and a slow leak is found, too. Memory that is shared with others, such as that of
-tensors, does not count.
+Measured after numbers of executions, not after times. The memory of a model's first executions is
+left out, unless it is very much; then measurements are farther and farther apart, so that they cost
+nothing and also find a slow leak. Memory that is shared with other processes, such as tensors, does
+not count.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _NO_GROWTH = MemoryGrowth(0, 0, 0)
 
 
 def read_own_bytes() -> int:
-    """Return the memory of this process without what it shares."""
+    """Return the memory of this process, without memory shared with others."""
     with open("/proc/self/statm", "rb", buffering=0) as file:
         _, resident, shared, *_ = file.read().split()
     return (int(resident) - int(shared)) * _PAGE_BYTES
@@ -50,7 +50,7 @@ class GrowthWatch:
         self._has_grown = False
 
     def look(self, executions: int) -> Optional[MemoryGrowth]:
-        """Look, after so many executions; return the verdict if it has changed."""
+        """Measure after this number of executions; return the verdict if it has changed."""
         looks = self._looks
         if self._is_early and executions >= WARM_UP:
             looks.clear()
@@ -88,7 +88,7 @@ class GrowthWatch:
 
 
 def _is_steady(sizes: List[int], least_bytes: int, least_share: float) -> bool:
-    """Return True if memory has grown by much, and in about all intervals alike."""
+    """Return True if memory has grown by much, and by similar amounts in nearly all intervals."""
     total = sizes[-1] - sizes[0]
     if total < max(least_bytes, least_share * sizes[0]):
         return False

@@ -1,8 +1,8 @@
-"""Clients' regions that outputs are written to, without a copy in between.
+"""Clients' regions that outputs are written to without another copy.
 
-They are mapped shared and writable here, beside the private mappings that inputs are read from, so
-models never get arrays over them. What cannot be written here goes with the answer, and the
-frontend writes it. Memory of a GPU can be written nowhere else, so what is wrong with it is raised.
+They are mapped shared and writable here, next to the private mappings for inputs, so models never
+get arrays over them. Outputs that cannot be written here go with the response, and the frontend
+writes them. GPU memory cannot be written elsewhere, so its faults are raised.
 """
 
 from __future__ import annotations
@@ -85,7 +85,7 @@ class RegionOutputs:
     ) -> None:
         """Set up; `open_segment` opens a region, or raises Unavailable.
 
-        `on_gpu` returns one that is open and lies on a GPU, else None.
+        `on_gpu` returns an open region on a GPU, else None.
         """
         self._mappings = mappings
         self._open_segment = open_segment
@@ -111,7 +111,7 @@ class RegionOutputs:
         return stored
 
     def forget(self, owner: int, segment: int) -> None:
-        """Unmap a region when nothing is written to it."""
+        """Unmap a region once nothing is being written to it."""
         self._mapped.pop((owner, segment), None)
 
     def _write(self, place: Place, data: Any) -> bool:

@@ -1,8 +1,8 @@
-"""Passes tensors in the memory of other processes on as they are, without a copy.
+"""Passes on tensors in the memory of other processes unchanged, without a copy.
 
-Used for what a model gives to another one or to its requester. A tensor can be passed on only if it
-is still as its owner has written it, and while its memory is sure to be kept: by a lease of our
-own, or by the request that it came with. Sends no messages.
+Used for tensors that a model gives to another model or to its requester. A tensor can be passed on
+only if its owner's bytes are unchanged, and while its memory is certainly kept: by a lease of this
+process, or by the request that brought it. Sends no messages.
 """
 
 from __future__ import annotations
@@ -30,12 +30,12 @@ def check_placed(rows: List[Tensor], flags: int) -> None:
 
 
 class TensorForwarding:
-    """Thread-safe."""
+    """The tensors that this process passes on. Thread-safe."""
 
     def __init__(self, mappings: Mappings, lease_own: Callable[[Block], bool]) -> None:
-        """Set up; `lease_own` adds a lease of a block of this process's own arena.
+        """Set up; `lease_own` adds a lease to a block of this process's own arena.
 
-        Such a block has come back here; it returns whether it is one.
+        It returns False for other blocks; an own block has come back to its owner.
         """
         self._mappings = mappings
         self._lease_own = lease_own
@@ -48,8 +48,7 @@ class TensorForwarding:
     def to_model(self, data: Any, held: list[Any], blocks: list[Block]) -> ForwardedTensor | None:
         """Pass a tensor to another model.
 
-        Until the final reply of the call `held` is to be held; `blocks` are to be given back with
-        it.
+        The caller must keep `held` until the final reply of the call, and give back `blocks` then.
         """
         with self.lock:
             place = self._mappings.locate(data)
@@ -71,7 +70,7 @@ class TensorForwarding:
     ) -> ForwardedTensor | None:
         """Pass a tensor to the requester, in the outcome of a request with these inputs.
 
-        The broker leases the block to the requester; Keep `held` until the outcome is sent.
+        The broker leases the block to the requester; keep `held` until the outcome is sent.
         """
         if len(data) < PASSED_BYTES:
             return None
@@ -89,7 +88,7 @@ class TensorForwarding:
     def leave(self, inputs: Sequence[Block]) -> list[Block]:
         """Return the inputs of a request that calls still refer to, before it is answered.
 
-        Each as often as that is: they have to be leased before.
+        Each is returned once per reference, because as many leases must be added first.
         """
         with self.lock:
             self._mappings.detach(inputs)
@@ -107,7 +106,7 @@ class TensorForwarding:
             return list(self._leased.elements())
 
     def give_back(self, blocks: list[Block]) -> list[Block]:
-        """End the use of blocks by a call with its final reply; return leases to release."""
+        """End the use of blocks by a call with a final reply; return the leases to release."""
         released = []
         with self.lock:
             for block in blocks:

@@ -1,6 +1,6 @@
-"""Large tensors of a stub: the model's own go into its arena, those of others are mapped.
+"""Large tensors of a stub: the model's own are in its arena, other processes' are mapped.
 
-Thread-safe. The supervisor makes the segments and hands out those of others.
+Thread-safe. The supervisor makes segments, and passes on other processes' segments.
 """
 
 from __future__ import annotations
@@ -38,10 +38,10 @@ _MANY = 256
 
 
 class ClientMemory:
-    """The memory of this process for clients, by the process that serves them. Thread-safe.
+    """The memory of this process for clients, by the frontend that serves them. Thread-safe.
 
-    That process books what has come and refuses what it has no room for. What it has not come to
-    yet, and what waits here because its readers are behind, is bounded by as much as it may hold.
+    The frontend books arrived responses and refuses those without room. Responses that it has not
+    read yet, or that wait here for slow readers, may take as much again.
     """
 
     def __init__(self, arena: Arena, limit: int) -> None:
@@ -56,7 +56,7 @@ class ClientMemory:
         self._kept: dict[int, int] = {}
 
     def keep(self, peer: int, more: int) -> None:
-        """Add to the bytes that wait in this process until a peer has read more of what it has."""
+        """Add a number, which may be negative, to the bytes that are queued here for a peer."""
         with self._lock:
             kept = self._kept.get(peer, 0) + more
             if kept:
@@ -65,7 +65,7 @@ class ClientMemory:
                 self._kept.pop(peer, None)
 
     def add(self, peer: int, blocks: Iterable[int]) -> None:
-        """Note blocks of a response that leaves for a peer."""
+        """Record blocks of a response that is sent to a peer."""
         with self._lock:
             noted = self._blocks.setdefault(peer, {})
             for block in blocks:
@@ -75,11 +75,11 @@ class ClientMemory:
                 self._forget_free(peer)
 
     def is_full(self, peer: int) -> bool:
-        """Return whether a peer has to release some before it gets more."""
+        """Return whether a peer must release blocks before it gets more."""
         return not self._is_below(self._limit, peer)
 
     def may_keep(self, peer: int) -> bool:
-        """Return whether more may wait in this process for a peer."""
+        """Return whether further bytes may wait in this process for a peer."""
         return self._is_below(self._limit - self._kept.get(peer, 0), peer)
 
     def _is_below(self, limit: int, peer: int) -> bool:
@@ -100,10 +100,10 @@ class ClientMemory:
 
 
 class MadeOutputs:
-    """The blocks over which the model has arrays. Thread-safe.
+    """The blocks for outputs that the model fills in place. Thread-safe.
 
-    A block has a lease of its own as long as the model has an array over it, and another one for
-    each response that refers to it. Sends no messages.
+    A block has a lease as long as the model has an array over it, and another lease for each
+    response that refers to it. Sends no messages.
     """
 
     def __init__(self, allocate: Callable[[int], Allocation], leases: Leases) -> None:
@@ -114,7 +114,7 @@ class MadeOutputs:
         self.blocks: dict[int, tuple[int, Reference]] = {}
 
     def make(self, size: int) -> Any:
-        """Return a new block as an array of bytes; it ends with the last array over it.
+        """Return a new block as an array of bytes; the block ends with the last array over it.
 
         Raises Unavailable if memory is short.
         """
@@ -128,7 +128,7 @@ class MadeOutputs:
         return array
 
     def find(self, data: memoryview) -> Reference | None:
-        """Return the reference to these bytes; None if they are not all in one of the blocks."""
+        """Return the reference to these bytes; None if they are not in one of the blocks."""
         start = address_of(np.frombuffer(data, np.uint8))
         for low, (high, whole) in [*self.blocks.items()]:
             if low <= start and start + len(data) <= high:
@@ -153,7 +153,7 @@ _BEYOND = 64 << 20
 
 
 class TensorMemory:
-    """The arena of this process, and the mappings of others' segments."""
+    """The arena of this process, and the mappings of other processes' segments."""
 
     def __init__(
         self,
@@ -164,9 +164,9 @@ class TensorMemory:
         *,
         maps_regions: bool = True,
     ) -> None:
-        """Set up; blocks of others are released by the line to the broker.
+        """Set up; blocks of other processes are released over the line to the broker.
 
-        A process that must outlive what clients do maps no regions of theirs.
+        A process that must survive clients' actions does not map their regions.
         """
         self.arena = make_arena(serial, memory)
         self.for_clients = ClientMemory(self.arena, memory.client_bytes + _BEYOND)
@@ -206,7 +206,7 @@ class TensorMemory:
     ) -> tuple[list[Tensor], list[Block]]:
         """Return the tensors with references for large data, and their blocks, each with one lease.
 
-        What `find` finds need not be copied. Data on a GPU stays there with the flag ON_GPU. Raises
+        Data that `find` finds are not copied. Data on a GPU stay there with the flag ON_GPU. Raises
         Unavailable if memory is short; nothing is leased then.
         """
         placed: list[Tensor] = []
@@ -271,7 +271,7 @@ class TensorMemory:
         return self._gpus
 
     def takes_gpu(self, model: str, version: int) -> bool:
-        """Return whether inputs for another model may lie on a GPU."""
+        """Return whether inputs for another model may be on a GPU."""
         return self._knows("takes_gpu", model, version)
 
     def is_hashed(self, model: str, version: int) -> bool:
@@ -286,12 +286,12 @@ class TensorMemory:
         return answer
 
     def _register(self, made: wire.CreateSegment) -> str:
-        """Register memory on a GPU at the supervisor; return why that failed, or ""."""
+        """Register GPU memory with the supervisor; return why that failed, or ""."""
         answer = self._supervisor.ask(made, (made.segment,))
         return NO_ANSWER if answer is None else answer[0].text
 
     def own(self, blocks: Iterable[Block]) -> list[int]:
-        """Return the numbers of those blocks that are in this process's arena."""
+        """Return the numbers of the blocks that are in this process's arena."""
         owner, own = self.arena.owner, []
         for block in blocks:
             if block.owner == owner:
@@ -299,11 +299,11 @@ class TensorMemory:
         return own
 
     def free(self, blocks: Iterable[Block], after: int = 0) -> None:
-        """End leases of this process on its own blocks, after a number of the broker's leases."""
+        """End leases on this process's own blocks, once the broker has sent `after` leases."""
         self.arena.leases.end(self.own(blocks), after)
 
     def answered(self, blocks: list[Block], after: int = 0) -> None:
-        """Free the inputs of a call that has its final reply, after a number of leases."""
+        """End the leases of a call's inputs after its final reply, and after `after` leases."""
         self.free(blocks, after)
         owner = self.arena.owner
         released = self.passing.give_back([block for block in blocks if block.owner != owner])
@@ -313,7 +313,7 @@ class TensorMemory:
     def leave(self, inputs: Sequence[Block]) -> list[Block]:
         """Return the inputs that are still needed when a request is about to be answered.
 
-        Each as often as it has to be leased before.
+        Each is returned once for each lease that must be added before.
         """
         leased = self.passing.leave(inputs)
         return leased if self._gpus is None else leased + self._gpus.borrowed.leave(inputs)
@@ -324,7 +324,7 @@ class TensorMemory:
         return self.mappings.leased() + self.passing.leased() + on_gpus
 
     def hear_of_blocks(self, message: Any) -> bool:
-        """Take the broker's message about our blocks; False if it is another one."""
+        """Process the broker's message about our blocks; False for another message."""
         kind, arena = type(message), self.arena
         if kind is wire.Release:
             arena.leases.take_back(self.own(message.blocks))
@@ -343,7 +343,7 @@ class TensorMemory:
         return is_own
 
     def size(self, blocks: Iterable[Block]) -> int:
-        """Return the bytes in our segments."""
+        """Return the total bytes of these blocks in our segments."""
         owner, arena = self.arena.owner, self.arena
         return sum(arena.size(block.block) for block in blocks if block.owner == owner)
 
@@ -355,7 +355,7 @@ class TensorMemory:
         raise Unavailable("Failed to allocate shared memory.")
 
     def _grow(self, size: int) -> Allocation | None:
-        """Add a segment, or return a block that is free by now.
+        """Add a segment and return None, or return a block that has become free.
 
         Raises Unavailable if memory is short.
         """
@@ -382,10 +382,10 @@ class TensorMemory:
         return None
 
     def trim(self) -> float | None:
-        """Give back segments that have been empty for a while; return in how many seconds to again.
+        """Give back segments that have been empty for a while; return the seconds to wait.
 
-        None: not before something has come. It looks no more often than that, since a look costs as
-        much as the memory of a request.
+        None: until the next message. It looks no more often, because a look costs as much as the
+        memory of a request.
         """
         now_s = time.monotonic()
         if now_s < self._trim_at_s:
@@ -409,11 +409,11 @@ class TensorMemory:
         takes_gpu: bool = False,
         on_opened: Callable[[], object] = lambda: None,
     ) -> tuple[list[Tensor], list[Block]]:
-        """Return the tensors with views for their references, and the blocks that these lie in.
+        """Return the tensors with views for their references, and the blocks of these.
 
-        Leased ones are released when nothing reads them any more, also if this raises: Unavailable
-        if their memory is gone. Data on a GPU is copied to the CPU unless that is taken. Calls
-        `on_opened` under the lock of the mappings, from when on `held` has the leases.
+        Leased blocks are released when nothing reads them any more, even if this raises Unavailable
+        because memory is gone. Data on a GPU are copied to the CPU unless the model takes them
+        there. Calls `on_opened` under the lock of the mappings; from then on `held` has the leases.
         """
         references, blocks = [], []
         for row in rows:
@@ -459,7 +459,7 @@ class TensorMemory:
             add(owner, segment, answer[0].handle, answer[0].size)
 
     def release(self, blocks: list[Block]) -> None:
-        """Tell the owners of blocks that these are not read here any more."""
+        """Tell the owners of blocks that this process no longer reads them."""
         self._line.send([wire.encode(wire.Release(blocks))])
 
     def _segment_opened(self, message: wire.SegmentOpened, descriptor: int) -> None:

@@ -1,4 +1,4 @@
-"""An ensemble's configuration: its steps, and which of them each output needs.
+"""An ensemble's configuration: its steps, and the steps that each output needs.
 
 Made once for a generation, from a configuration that the supervisor has checked; it never changes.
 """
@@ -123,7 +123,7 @@ def _step(number: int, entry: dict[str, Any]) -> EnsembleStep:
 
 
 def fit_batch_dimension(shape: list[int], rank: int, *, is_batching: bool) -> list[int]:
-    """Add or drop the first dimension of a tensor where only one side has batches.
+    """Add or drop the first dimension of a tensor if only one side has batches.
 
     The batch then has one element.
     """

@@ -1,7 +1,6 @@
 """A running request to an ensemble: its tensors, their readers and its unanswered steps.
 
-Plain data and its accounts; `scheduler.py` decides what happens. There are no sockets and no clock
-here.
+Plain data and its accounts; `scheduler.py` decides. There are no sockets and no clock here.
 """
 
 from __future__ import annotations
@@ -35,8 +34,8 @@ SequenceMarks = tuple[int, Correlation]
 class TensorSet:
     """A group of tensors that are read together.
 
-    A run begins with one that holds the request's inputs; each response of a decoupled step opens
-    another one, for the tensors that are made of that response.
+    A run begins with a set of the request's inputs; each response of a decoupled step opens another
+    set, for the tensors that are made of the response.
     """
 
     def __init__(self, selection: Selection, producer: MemberCall | None = None) -> None:
@@ -72,7 +71,7 @@ class TensorSet:
     def add_outputs(self, step: EnsembleStep, made: Mapping[str, Tensor]) -> list[EnsembleStep]:
         """Add a step's outputs, by the ensemble's names; return the steps that can begin.
 
-        An output that was not made is as an optional input that was not given.
+        A missing output is treated as an optional input without a value.
         """
         ready: list[EnsembleStep] = []
         for name, tensor in made.items():
@@ -84,9 +83,9 @@ class TensorSet:
         return ready
 
     def lease(self, blocks: list[Block], tensors: Mapping[str, Tensor]) -> list[Block]:
-        """Keep a lease for each new tensor; return the leases that nothing needs.
+        """Keep a lease for each new tensor; return the leases that no tensor needs.
 
-        Of the leases of a block it does not matter which one is whose.
+        The leases of one block are interchangeable.
         """
         unused = [*blocks]
         for name, tensor in tensors.items():
@@ -97,7 +96,7 @@ class TensorSet:
         return unused
 
     def release_inputs(self, step: EnsembleStep) -> list[Block]:
-        """Release the inputs of an answered step; return the leases that only it still needed."""
+        """Release the inputs of an answered step; return the leases that no other step needs."""
         released: list[Block] = []
         if self._leased:
             for name in step.reads:
@@ -115,14 +114,14 @@ class TensorSet:
 
     @property
     def is_complete(self) -> bool:
-        """True if all outputs are there."""
+        """True if all outputs are available."""
         return self.tensors.keys() >= set(self._selection.outputs)
 
     def take_leases(self, outputs: Iterable[str]) -> tuple[list[Block], list[Block]]:
-        """Take the leases of outputs that go to the client.
+        """Take the leases of outputs that are sent to the client.
 
-        Return those that can be passed on, and the blocks that a step still reads: the client needs
-        leases of its own of these.
+        Returns the leases that can be passed on, and the blocks that a step still reads: for these
+        the client needs further leases.
         """
         passed_on: list[Block] = []
         still_read: list[Block] = []
@@ -137,7 +136,7 @@ class TensorSet:
         return passed_on, still_read
 
     def take_all_leases(self) -> list[Block]:
-        """Take all leases that are left."""
+        """Take all remaining leases."""
         left = [*self._leased.values()]
         self._leased.clear()
         self._uses.clear()
@@ -213,7 +212,7 @@ class EnsembleRun:
 
     @property
     def is_stalled(self) -> bool:
-        """True while the client has to read before steps make more."""
+        """True while the steps must wait until the client has read more responses."""
         unread = self.sent - self.consumed
         return self._unread_bytes >= STREAM_WINDOW_BYTES or unread >= STREAM_WINDOW
 
@@ -238,7 +237,7 @@ class EnsembleRun:
     def wait(self, wave: TensorSet, step: EnsembleStep) -> None:
         """Queue a tensor set until a request of its step is answered.
 
-        It has all the inputs of the step.
+        The set has all the inputs of the step.
         """
         wave.holds += 1
         self.waiting.setdefault(step.number, deque()).append(wave)
@@ -256,7 +255,7 @@ class EnsembleRun:
 
 @dataclass(slots=True, eq=False)
 class MemberCall:
-    """A call of a member: its request, and that request's place in the run."""
+    """A call of a member: the member request, and its place in the run."""
 
     request: InflightRequest
     run: EnsembleRun
@@ -274,7 +273,7 @@ class MemberCall:
 
 
 def changed_marks(parameters: dict[str, object], sequence: SequenceMarks) -> SequenceMarks:
-    """Return the sequence marks that a step's response sets for the steps after it."""
+    """Return the sequence marks that a step's response sets for the following steps."""
     flags, correlation = sequence
     named = parameters.get("sequence_id")
     if isinstance(named, (int, str)) and (isinstance(named, str) or 0 <= named < 2**64):
@@ -291,7 +290,7 @@ def size_of(body: bytes, tensors: Iterable[Tensor]) -> int:
 
 
 def tensor_block(tensor: Tensor | None) -> Block | None:
-    """Return the block that a tensor lies in, or None if it is part of the message."""
+    """Return the block of a tensor; None if the tensor is part of the message."""
     if tensor is None or type(tensor.data) is not Reference:
         return None
     return Block(tensor.data.owner, tensor.data.segment, tensor.data.block)

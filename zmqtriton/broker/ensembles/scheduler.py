@@ -1,8 +1,8 @@
-"""Ensembles: each step becomes a member request as soon as its inputs are there.
+"""Ensembles: each step becomes a member request as soon as its inputs are available.
 
-The core hands over requests to ensembles, and what becomes of their member requests. Bodies are
-taken apart and put together here, but tensors' data is never looked at. A run is answered only
-after the last of its member requests, so that no step reads memory that its owner believes free.
+The core hands over requests to ensembles, and the outcomes of their member requests. Bodies are
+taken apart and composed here, but tensors' data is never looked at. A run is answered only after
+the last of its member requests, so that no step reads memory that its owner believes free.
 """
 
 from __future__ import annotations
@@ -92,7 +92,7 @@ class EnsembleScheduler(BrokerPart):
     def _loss(self, request: InflightRequest) -> Unavailable | None:
         """Return the error of a repeated request that cannot begin again; None if it can.
 
-        What its steps have answered to an earlier broker is lost, and none may run twice.
+        The answers of its steps to an earlier broker are lost, and no step may run twice.
         """
         if self._begun.had_begun(request.key):
             return RUN_LOST
@@ -103,7 +103,7 @@ class EnsembleScheduler(BrokerPart):
     def take_outcome(
         self, member: InflightRequest, outcome: wire.Outcome, body: bytes, now_ns: int
     ) -> None:
-        """Take the answer of a step, or one response of several."""
+        """Process the answer of a step, or one response of several."""
         assert member.parent is not None
         run = self._runs[member.parent]
         call = run.calls[member]
@@ -155,7 +155,7 @@ class EnsembleScheduler(BrokerPart):
         self._end_if_over(run, now_ns)
 
     def remove(self, generation: BrokerGeneration, error: ZmqTritonError, now_ns: int) -> None:
-        """Cancel the runs of a generation that was removed.
+        """Cancel the runs of a removed generation.
 
         They end once their steps have stopped.
         """
@@ -294,8 +294,7 @@ class EnsembleScheduler(BrokerPart):
     def _release_set(self, run: EnsembleRun, wave: TensorSet) -> None:
         """Release a hold on a tensor set.
 
-        After the last hold, the response of the decoupled step that opened the set counts as
-        consumed.
+        After the last hold, the response of the decoupled step that opened the set counts as read.
         """
         wave.holds -= 1
         if wave.holds or wave.producer is None:
@@ -316,7 +315,7 @@ class EnsembleScheduler(BrokerPart):
         self._grant(call.request, call.taken, 0)
 
     def _pass_on(self, call: MemberCall) -> None:
-        """Let the bytes that have come of a step no longer count, unless the client is behind."""
+        """Stop counting the received bytes of a step, unless the client is behind."""
         if not call.run.is_stalled:
             call.arrived_bytes = 0
             call.passed = call.arrived
@@ -410,7 +409,8 @@ def _refers(tensors: list[wire.Tensor]) -> bool:
 def _outputs(run: EnsembleRun, wave: TensorSet) -> list[wire.Tensor]:
     """Return the outputs of a tensor set in the shapes that clients see.
 
-    Raises InvalidArgument for a missing output, InternalError for one that cannot have its shape.
+    Raises InvalidArgument for a missing output, InternalError for an output that cannot have its
+    shape.
     """
     plan = run.plan
     if not wave.is_complete:
@@ -428,9 +428,9 @@ def _outputs(run: EnsembleRun, wave: TensorSet) -> list[wire.Tensor]:
 
 
 def _check(request: InflightRequest, body: wire.RequestBody) -> None:
-    """Raise InvalidArgument if a model, or another ensemble, has sent what this one does not take.
+    """Raise InvalidArgument if a request of a model, or another ensemble, does not fit this one.
 
-    A stub does so for all other models; what clients send is checked by frontends.
+    For other models their stubs check this; frontends check clients' requests.
     """
     try:
         request.generation.signature.check(body)

@@ -1,12 +1,12 @@
 """The life of the blocks that outcomes refer to: leased, passed on, released, told to owners.
 
-The account of leases keeps nothing leased to the dead; the owner's table is the authority, and of a
-dead owner this account (`segments_of_the_dead`). A stub may name its own memory, what it was given
-with a request that it still has, within those bounds, and what it holds a lease of: a fault in one
-model must not show it what others were sent. That is checked before memory is read or leased. A
-model is accused of a fault only if no broker can have given it that memory: of dead owners whose
-last lease has ended this broker does not know any more what they had lent, nor, before a request is
-repeated, what an earlier broker has sent with it. Knows no sockets.
+The account of leases drops the leases of dead holders. The owner's table is the authority; for a
+dead owner this account is (`segments_of_the_dead`). A stub may refer to its own memory, to the
+inputs of requests that it still has, and to memory that it has a lease on: a fault in one model
+must not reveal others' data to it. References are checked before memory is read or leased. A model
+is accused of a fault only if no broker can have given it the memory: this broker does not know the
+memory lent by dead owners whose last lease has ended, nor, before a request is repeated, the inputs
+that an earlier broker has sent with it. Knows no sockets.
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ class Provenance:
         blocks: Iterable[Block],
         references: list[Reference],
     ) -> list[Block]:
-        """Return the blocks that a response to this request may not refer to."""
+        """Return the blocks that a response to this request must not use."""
         # a lease for each reference, since each tensor is released by itself
         unnamed, foreign = [*blocks], []
         for reference in references:
@@ -86,7 +86,7 @@ class Provenance:
     def is_forwarded(
         self, request: InflightRequest, blocks: Iterable[Block], references: Iterable[Reference]
     ) -> bool:
-        """True if a response refers to inputs of its request alone, in the memory of its peer."""
+        """True if a response refers only to inputs of its request, in the memory of its peer."""
         peer = request.peer
         for block in blocks:
             if block.owner != peer:
@@ -101,7 +101,7 @@ class Provenance:
     def strange_in_question(
         self, stub: int, requests: Iterable[InflightRequest], references: list[Reference]
     ) -> list[Block]:
-        """Return the blocks that a stub with these requests may not refer to in one of its own."""
+        """Return the blocks that a stub with these requests must not use in its own request."""
         if all(reference.owner == stub for reference in references):
             return []
         return self._uncovered(stub, references, _input_extents(requests))
@@ -153,7 +153,7 @@ def _input_extents(requests: Iterable[InflightRequest]) -> _Extents:
 
 
 class HolderLeases:
-    """Leases by the serial of their holder."""
+    """Leases by the serial number of their holder."""
 
     def __init__(self) -> None:
         self._held: dict[int, dict[Block, int]] = {}
@@ -163,7 +163,7 @@ class HolderLeases:
         self._extents: dict[Block, tuple[int, int]] = {}
 
     def lease(self, holder: int, blocks: Iterable[Block]) -> None:
-        """Count blocks as held; they are with the holder or on their way to it."""
+        """Count blocks as held; the holder has them, or will have them soon."""
         held = self._held.get(holder)
         for block in blocks:
             if held is None:
@@ -178,7 +178,7 @@ class HolderLeases:
             self._extents[block] = min(low, start), max(high, end)
 
     def covers(self, holder: int, block: Block, start: int, end: int) -> bool:
-        """True if a lease allows the holder to know of these bytes."""
+        """True if a lease allows the holder to refer to these bytes."""
         low, high = self._extents.get(block, (start, end))
         return self.has(holder, block) and low <= start and end <= high
 
@@ -196,7 +196,7 @@ class HolderLeases:
     def release(self, holder: int, blocks: Iterable[Block]) -> list[Block]:
         """Release blocks, and return the blocks that the holder really had.
 
-        The others were freed already, or were its own.
+        The other blocks were freed before, or were its own.
         """
         held = self._held.get(holder)
         if held is None:
@@ -254,7 +254,7 @@ class HolderLeases:
 
 
 class Blocks:
-    """Keeps the account of leases and tells the owners of blocks the consequences."""
+    """Keeps the account of leases and notifies the owners of blocks."""
 
     def __init__(self, outbox: Outbox, living: Container[int]) -> None:
         self.leases = HolderLeases()
@@ -281,9 +281,9 @@ class Blocks:
     ) -> tuple[Outcome, bytes]:
         """Check a stub's outcome and mark it for its receiver.
 
-        It gets the flag HAS_REFERENCES if it refers to memory, FORWARDED as well if that is its
-        request's inputs alone, and becomes an error if it refers to memory that the stub was never
-        given.
+        The outcome gets the flag HAS_REFERENCES if it refers to memory, and FORWARDED if it refers
+        only to its request's inputs. It becomes an error if it refers to memory that the stub was
+        never given.
         """
         peer, own_id, code, text, flags, number, blocks = outcome
         flags &= ~(HAS_REFERENCES | FORWARDED)
@@ -338,7 +338,7 @@ class Blocks:
     def _refusal(self, stub: int, strange: list[Block]) -> ZmqTritonError | None:
         """Return the error for memory that a stub was not given, as far as this broker knows.
 
-        None if it may have come with a request that is still to be repeated.
+        None if the memory may have come with a request that is not yet repeated.
         """
         if all(block.owner not in self._living for block in strange):
             return Unavailable(MEMORY_GONE)
@@ -363,7 +363,7 @@ class Blocks:
             self._tell_owners(outcome.blocks)
 
     def lease_repeated(self, source: int, outcome: Outcome) -> None:
-        """Lease a stub's blocks of an answer that it repeats: the leases of before are in doubt."""
+        """Lease the blocks of an answer that a stub repeats: its earlier leases are uncertain."""
         own = [block for block in outcome.blocks if block.owner == source]
         if own:
             self._outbox.leases.setdefault(source, []).extend(own)
@@ -379,7 +379,7 @@ class Blocks:
     def take_report(self, holder: int, blocks: list[Block]) -> None:
         """Lease blocks that a process has held since the time of an earlier broker.
 
-        Only that broker knew which bytes of them the process was given, so all bytes are allowed.
+        Only the earlier broker knew which bytes the process was given, so all bytes are allowed.
         """
         self.grant_lease(holder, blocks)
         for block in blocks:
@@ -415,16 +415,16 @@ class Blocks:
     ) -> None:
         """Keep the inputs of a request that outlives the process that made it.
 
-        It may have passed on blocks that it was given itself, and was bound to keep those from
-        being reused meanwhile.
+        The process may have passed on blocks that it was given itself, and had to keep these from
+        reuse.
         """
         request.retained_blocks = _blocks_of(inputs)
         self.grant_lease(BROKER, request.retained_blocks)
 
     def keep_read(self, instance: int, guest: int, requests: Iterable[InflightRequest]) -> None:
-        """Have a living guest hold what its instance has, and the inputs of these requests.
+        """Let a living guest hold its instance's blocks, and the inputs of these requests.
 
-        The instance's thread goes on, and may read all of it as long as the guest lives.
+        The instance's thread continues, and may read these blocks as long as the guest lives.
         """
         self.leases.hand_over(instance, guest, self.leases.held_by(instance))
         for request in requests:
@@ -438,7 +438,7 @@ class Blocks:
         self._tell_owners(self.leases.forget_holder(dead))
 
     def tell_of_the_dead(self) -> None:
-        """Tell the supervisor which memory of dead processes may go, once all leases are known."""
+        """Report to the supervisor which memory of the dead is free, once all leases are known."""
         if self._has_all_lease_reports:
             self.dead.tell()
 

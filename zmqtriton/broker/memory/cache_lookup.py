@@ -1,10 +1,9 @@
-"""The response cache as requests meet it: which are answered from it, and what it keeps.
+"""The response cache: which requests are answered from it, and which answers it keeps.
 
-Called by the core for each request that has a key, when it is admitted and when it is answered. No
+Called by the core for each request with a key, when it is admitted and when it is answered. No
 tensor is looked at: small ones are part of a body, others stay in the memory of the process that
 made them, where the cache holds a lease. Bodies are compared by the keys that frontends and stubs
-have made. The requests of one model are never answered with what another model or a client has
-asked for.
+have made. A request of a model is never answered with the answer to another model or to a client.
 """
 
 from __future__ import annotations
@@ -52,9 +51,9 @@ class CacheLookup(BrokerPart):
             self.cache = ResponseCache(settings.bytes, settings.shared_bytes)
 
     def answer_from_cache(self, request: InflightRequest, now_ns: int) -> bool:
-        """Answer an admitted request from the cache; return True if that was possible.
+        """Answer an admitted request from the cache; return True if the cache has the answer.
 
-        It is neither queued nor begun yet.
+        The request is neither queued nor begun yet.
         """
         cache, generation = self.cache, request.generation
         if (
@@ -110,7 +109,7 @@ class CacheLookup(BrokerPart):
         return request.generation.number, ensemble, asker, input_key
 
     def _calling_generation(self, request: InflightRequest) -> int:
-        """Return the generation of the model that asked, perhaps through ensembles.
+        """Return the generation of the model that made the request, perhaps through ensembles.
 
         0 for a client.
         """
@@ -120,9 +119,9 @@ class CacheLookup(BrokerPart):
     def store(
         self, source: int, request: InflightRequest, outcome: wire.Outcome, body: bytes
     ) -> None:
-        """Store the only response of a request that was missed.
+        """Store the only response of a request that the cache could not answer.
 
-        No process has got the response yet, so neither its blocks nor those of its inputs can have
+        No process has got the response yet, so neither its blocks nor its inputs' blocks can have
         been reused.
         """
         cache, miss = self.cache, request.miss
@@ -148,9 +147,9 @@ class CacheLookup(BrokerPart):
     def _can_lease_in_time(self, owner: int, source: int, asker: int) -> bool:
         """True if a lease reaches the owner of a block before the owner may reuse the block.
 
-        A block may be an input of a stub's own request, which is free with the reply to it; that
-        reply takes another way. Blocks of a frontend are known not to be a client's only if the
-        request had a key.
+        A block may be an input of a stub's own request, which is free with the reply, and the reply
+        takes another way. Blocks of a frontend certainly are not a client's only if the request had
+        a key.
         """
         peer = self._peers.get(owner)
         if peer is None or peer.role != "stub":
@@ -158,7 +157,7 @@ class CacheLookup(BrokerPart):
         return owner == source or not peer.requests
 
     def forget_generation(self, generation: BrokerGeneration) -> None:
-        """Drop the answers of a generation that takes no more requests."""
+        """Drop the answers of a generation that accepts no more requests."""
         if self.cache is not None:
             self._release(self.cache.forget_generation(generation.number))
 
@@ -191,7 +190,7 @@ class CacheLookup(BrokerPart):
 
 
 def _shared(body: bytes) -> int:
-    """Return the size of the shared memory that a response refers to, in bytes of whole pages."""
+    """Return the size of the shared memory of a response, in bytes of whole pages."""
     outputs = wire.decode_response(body).outputs
     sizes = [tensor.data.size for tensor in outputs if type(tensor.data) is wire.Reference]
     return sum(-(-size // _PAGE) * _PAGE for size in sizes)

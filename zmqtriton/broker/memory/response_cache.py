@@ -1,7 +1,7 @@
-"""The response cache: answers by request, bounded in bytes; the least recently used go first.
+"""The response cache: answers by request, limited in bytes; the least recently used is dropped.
 
-Plain data for `cache_lookup`, which decides what may be kept and who holds the blocks. Entries that
-are dropped are returned, so that their blocks can be released.
+Plain data for `cache_lookup`, which decides which answers are kept and who holds the blocks.
+Dropped entries are returned, so that their blocks can be released.
 """
 
 from __future__ import annotations
@@ -56,12 +56,12 @@ class ResponseCache:
         return entry
 
     def fits(self, entry: CacheEntry) -> bool:
-        """True if put() would take it: it is new and not larger than the cache."""
+        """True if put() would store the entry: it is new and not larger than the cache."""
         is_small = entry.size <= self.max_bytes and entry.shared <= self._max_shared
         return is_small and entry.key not in self._entries
 
     def put(self, entry: CacheEntry) -> list[CacheEntry]:
-        """Add an entry, and return those that had to make room."""
+        """Add an entry, and return the entries that were dropped for it."""
         gone = []
         # Make room with entries that use shared memory; small ones need not go for a large one.
         while self._shared + entry.shared > self._max_shared:
@@ -78,7 +78,7 @@ class ResponseCache:
         return gone
 
     def forget_generation(self, generation: int) -> list[CacheEntry]:
-        """Drop all answers of a generation that takes no more requests."""
+        """Drop all answers of a generation that accepts no more requests."""
         return self._drop_all(self._by_generation.get(generation, ()))
 
     def forget_owner(self, owner: int) -> list[CacheEntry]:

@@ -1,8 +1,8 @@
-"""The memory of dead processes that others still read: the supervisor keeps it until they have.
+"""The memory of dead processes that others still read: the supervisor keeps it for them.
 
-A segment stays for as long as a lease of one of its blocks, or an early response whose request has
-yet to be repeated. A broker that follows another knows these only once each process has reported
-its leases, and says nothing before. Knows no sockets.
+A segment stays for as long as one of its blocks has a lease, or an early response whose request is
+not yet repeated. A broker that follows another knows these only once each process has reported its
+leases, and reports nothing before. Knows no sockets.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ class SegmentsOfTheDead:
         self.changed: set[int] = set()
 
     def add(self, owner: int) -> None:
-        """Add a dead process; the next report says which of its segments are still read."""
+        """Add a dead process; the next report names its segments that are still read."""
         self._kept[owner] = None
         self.changed.add(owner)
 
@@ -41,7 +41,7 @@ class SegmentsOfTheDead:
             self.changed.add(owner)
 
     def tell(self) -> None:
-        """Tell the supervisor which segments are still read.
+        """Report to the supervisor which segments are still read.
 
         Call this only once all leases are known.
         """

@@ -1,7 +1,7 @@
-"""Histograms and summaries of latencies, for versions that `--metrics-config` gives them to.
+"""Histograms and summaries of latencies, for the versions in `--metrics-config`.
 
-Other versions have plain counters, and nothing here runs for them. Memory is bounded, however many
-requests there are.
+Other versions have plain counters, and no code of this module runs for them. Memory is limited,
+however many requests there are.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _PER_LOG = 1 / log(1 + _RESOLUTION)
 
 
 class Histogram:
-    """Counts how many values fell into each bucket."""
+    """Counts the values of each bucket."""
 
     def __init__(self, buckets: list[float]) -> None:
         self._buckets = sorted(set(buckets))
@@ -44,7 +44,7 @@ class Histogram:
 
 
 class Summary:
-    """Microseconds: count, sum, and the quantiles of the last minute."""
+    """A summary in microseconds: count, sum, and the quantiles of the last minute."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
@@ -158,7 +158,7 @@ class LatencyStatistics(ModelStatistics):
 def statistics_of(
     config: dict[str, Any], metrics: MetricsConfig, clock: Clock, *, is_cached: bool
 ) -> ModelStatistics:
-    """Make the statistics of a version, as the server's settings ask for."""
+    """Make the statistics of a version, as the server's settings require."""
     if not (metrics.has_histograms or metrics.has_summaries):
         return ModelStatistics()
     return LatencyStatistics(metrics, clock, _buckets(config), is_cached=is_cached)

@@ -1,8 +1,8 @@
 """Metrics of the models' own: families, and series shared by all instances that hold them.
 
-A pure state machine. The service passes on what stubs say, the core tells of deaths, and the
-metrics process gets everything with the statistics. A series lives while a metric object of a model
-holds it; what one holder has added stays when that holder goes.
+A pure state machine. The service passes on stubs' messages, the core reports deaths, and the
+metrics process gets all families with the statistics. A series exists while a metric object of a
+model holds it; the amounts that a holder has added stay when the holder ends.
 """
 
 from __future__ import annotations
@@ -86,9 +86,9 @@ class ReportedMetrics:
         }
 
     def take_call(self, serial: int, call: wire.Call) -> None:
-        """Take a change or a question of a stub.
+        """Process a change or a question of a stub.
 
-        A call that has a number is answered; others only if they are refused.
+        A call with a number is answered; other calls only if they are refused.
         """
         try:
             arguments = json.loads(call.arguments)
@@ -140,7 +140,7 @@ class ReportedMetrics:
     def _take(self, serial: int, changes: Any) -> ZmqTritonError | None:
         """Apply changes and return the first refusal.
 
-        The changes after it are applied all the same.
+        Changes after a refused one are applied all the same.
         """
         process = self._processes.setdefault(serial, StubMetrics())
         refusal: ZmqTritonError | None = None
@@ -199,7 +199,7 @@ class ReportedMetrics:
             holder.series.more += float(value)
 
     def _set(self, _: int, process: StubMetrics, number: int, value: float, at_ns: int) -> None:
-        """Set a gauge; the last one to set it wins."""
+        """Set a gauge; the last holder to set it wins."""
         holder = process.metrics.get(number)
         if holder is not None and holder.family.kind == metrics.GAUGE:
             series = holder.series
@@ -210,7 +210,7 @@ class ReportedMetrics:
     ) -> None:
         """Restore a gauge after the death of a broker.
 
-        The holder that set it last is right about its value; what others add still counts.
+        The holder that set it last knows its value; amounts that others add still count.
         """
         holder = process.metrics.get(number)
         if (

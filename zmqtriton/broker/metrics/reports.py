@@ -52,8 +52,8 @@ class MetricReports(BrokerPart):
     ) -> wire.Statistics:
         """Return the counters that a peer asks for, or Triton's error for an unknown model.
 
-        Those that belong to no model are included; metrics of models only for a process
-        that makes a page of them.
+        Counters that belong to no model are included; models' own metrics only for a process that
+        makes a metrics page.
         """
         if message.kind == wire.LOAD:
             loads = self._loads.document(message.model, message.version, now_ns)
@@ -91,7 +91,7 @@ class MetricReports(BrokerPart):
         return wire.Statistics(message.id, 0, "", json.dumps(document))
 
     def _why_uncounted(self, model: str) -> str:
-        """Return Triton's words for a model, or a version of it, that does not serve."""
+        """Return Triton's error text for a model, or a version of a model, that does not serve."""
         if any(not generation.is_retired for generation in self._generations.choose(model, -1)):
             return f"requested model version is not available for model '{model}'"
         return f"requested model '{model}' is not available"
@@ -156,7 +156,7 @@ def execution_age_ns(instance: Instance, now_ns: int) -> int:
 
 
 def _execution_ages(schedulers: Mapping[int, Scheduler], now_ns: int) -> dict[str, int]:
-    """Return the age of the oldest execution of each executing instance in ns, by serial number."""
+    """Return the age of each executing instance's oldest execution in ns, by serial number."""
     return {
         str(instance.serial): age_ns
         for scheduler in schedulers.values()
@@ -232,7 +232,7 @@ class RecentTimes:
 class LoadReports:
     """The load of models, for processes that distribute requests over servers.
 
-    Asked several times a second, so it reads a few counters of each model and none of its
+    It is requested several times a second, so it reads a few counters of each model and none of its
     histograms.
     """
 
@@ -300,7 +300,7 @@ _NO_COUNTERS = _Counters()
 class Readings:
     """The growth of models' counters since the last question, for the history.
 
-    Asked every few seconds, so a model about which there is no news costs next to nothing.
+    It is requested every few seconds, so a model without news costs next to nothing.
     """
 
     def __init__(self, generations: GenerationRegistry) -> None:
@@ -319,10 +319,10 @@ class Readings:
             self._removed.append(generation)
 
     def document(self, now_ns: int) -> dict[str, Any]:
-        """Return the growth since the last question, and how long ago that was.
+        """Return the growth since the last question, and the seconds since then.
 
-        Generations that have answered nothing since, and wait for nothing, are left out. The first
-        question only begins.
+        Generations without new answers or waiting requests are left out. The first question only
+        begins the counting.
         """
         seconds = (now_ns - self._asked_ns) / 1e9 if self._asked_ns else 0.0
         earlier, self._counters, self._asked_ns = self._counters, {}, now_ns
@@ -365,5 +365,5 @@ def _row(generation: BrokerGeneration, pending: int, grown: _Counters) -> dict[s
 
 
 def _quantile(values: list[int], share: float) -> int | None:
-    """Return the quantile of sorted values: this share does not exceed it; None without values."""
+    """Return the quantile of sorted values for this share; None without values."""
     return values[ceil(share * len(values)) - 1] if values else None

@@ -2,8 +2,8 @@
 
 Durations are in nanoseconds and count per request: each request of a batch adds the whole time of
 the batch. Stubs count the responses of decoupled models, since most of these do not pass through
-the broker. A version that is compared with another one has its durations counted by size, too:
-memory is bounded, counts can be subtracted, and a percentile is wrong by a sixteenth at most.
+the broker. For a version that is compared with another one, durations are also counted by size:
+memory is limited, counts can be subtracted, and a percentile is wrong by a sixteenth at most.
 """
 
 from __future__ import annotations
@@ -104,7 +104,7 @@ class TrialTimes:
         _add(self._compute, ns, requests)
 
     def as_dict(self) -> dict[str, Any]:
-        """Return the counts of durations by nanoseconds, and that of requests."""
+        """Return the counts of durations by nanoseconds, and the number of requests."""
         times = {
             name: {str(_middle_ns(size)): count for size, count in sizes.items()}
             for name, sizes in (("compute", self._compute), ("request", self._request))
@@ -126,7 +126,7 @@ def _middle_ns(size: int) -> int:
 
 
 class CountedRequest(Protocol):
-    """A request, as far as it is counted."""
+    """A request, as the counters need it."""
 
     arrived_ns: int
     dispatched_ns: int
@@ -283,18 +283,18 @@ class ModelStatistics:
         self.cache_hit.add(1, lookup_ns)
 
     def record_cache_insertion(self, lookup_ns: int, insertion_ns: int) -> None:
-        """Add the time of an insertion to those of a request that missed the cache."""
+        """Add the time of an insertion to the times of a request that missed the cache."""
         self.cache_miss.add(0, insertion_ns)
 
     def record_rejection(self, limit: str, text: str, now_ns: int) -> None:
-        """Count a request that was never admitted, and why."""
+        """Count a request that was never admitted, with the reason."""
         self.fail.add(1, 0)
         self.failures[REJECTED] += 1
         self.last_error = text, now_ns
         self.record_refusal(limit)
 
     def record_refusal(self, limit: str) -> None:
-        """Count a request that was refused for a limit, in addition to its failure."""
+        """Count a request that was refused because of a limit, in addition to its failure."""
         self.refusals[limit] = self.refusals.get(limit, 0) + 1
 
     def record_failure(self, request: CountedRequest, reason: str, now_ns: int) -> None:
@@ -320,7 +320,7 @@ class ModelStatistics:
     def record_response(
         self, request: CountedRequest, outcome: Outcome, has_response: bool, now_ns: int
     ) -> None:
-        """Count a response of a stream, or its end, which tells how many there were."""
+        """Count a response of a stream, or its end, which has the number of responses."""
         if self.responses is None:
             return
         request.brokered_responses += has_response
@@ -331,8 +331,7 @@ class ModelStatistics:
     def record_ensemble(self, request: CountedRequest, queue_ns: int, compute_ns: int) -> None:
         """Count a request to an ensemble that has succeeded.
 
-        It counts with the times of its steps, as clients expect that look for the version that was
-        busy.
+        It counts with the times of its steps: clients look for the busy version there.
         """
         self.execution_count += 1
         self.queue.add(1, queue_ns)
@@ -381,7 +380,7 @@ class ModelStatistics:
     def as_dict(self, name: str, version: int, pending: int, wall_offset_ns: int) -> dict[str, Any]:
         """Return the entry of `model_stats`.
 
-        `zmqtriton` holds what the protocol has no field for.
+        `zmqtriton` has the figures that the protocol has no field for.
         """
         last = self.last_arrival_ns
         return {

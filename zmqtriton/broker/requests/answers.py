@@ -1,8 +1,8 @@
 """The way out of every request: it is finished once, and its replies go to the peer that made it.
 
-The answer itself is decided elsewhere. Where a model preserves the order of its requests, replies
-wait here for those of earlier requests. A traced request's span leaves before its answer; other
-requests pay for a look at one field.
+Other parts decide the answer. If a model preserves the order of its requests, replies wait here for
+the replies of earlier requests. A traced request's span is sent before its answer; for other
+requests tracing costs a look at one field.
 """
 
 from __future__ import annotations
@@ -77,7 +77,7 @@ class Answers(BrokerPart):
                 self._outbox.once_delivered.append(partial(self._begun.remove, place))
 
     def reply_early(self, request: InflightRequest, error: ZmqTritonError) -> None:
-        """Tell the asking peer that no response follows, except for the final reply.
+        """Send the asking peer the end of its request early; the final reply follows later.
 
         The inputs belong to the stub until then.
         """
@@ -92,7 +92,7 @@ class Answers(BrokerPart):
         self._send(peer, refusal, b"")
 
     def leave_order(self, request: InflightRequest) -> None:
-        """Take a request out of the order, so that no other answer waits for its own."""
+        """Take a request out of the order, so that no other answer waits for its answer."""
         order = request.generation.order
         if order is not None:
             self._send_kept(order.leave(request.key))
@@ -101,7 +101,7 @@ class Answers(BrokerPart):
         self._outbox.replies.setdefault(peer, []).append((reply, body))
 
     def finish(self, request: InflightRequest) -> None:
-        """End a request: all that counted or kept it lets it go."""
+        """End a request: it is no longer counted or kept by any part."""
         generation = request.generation
         instance = self._instances.get(request.stub)
         if instance is not None:
@@ -128,7 +128,7 @@ class Answers(BrokerPart):
             self.check_drained(generation)
 
     def check_drained(self, generation: BrokerGeneration) -> None:
-        """Tell the supervisor once a retired generation has nothing left to answer."""
+        """Notify the supervisor once a retired generation has answered all requests."""
         scheduler = self._generations.schedulers.get(generation.number)
         is_over = scheduler is None or not scheduler.sequence_count
         if not is_over and self._generations.has_successor(generation):
@@ -140,7 +140,7 @@ class Answers(BrokerPart):
 
 
 def overload_error(request: InflightRequest) -> Unavailable:
-    """The refusal of a request whose queue is full; names the id that its client gave it."""
+    """Return the refusal of a request whose queue is full; its text has the client's request id."""
     try:
         named = wire.decode_request(request.body).request_id
     except ProtocolError:

@@ -1,12 +1,12 @@
 """The record of begun requests that only the broker knows, in memory that outlives it.
 
-Stubs know of what they execute, and forget what they have answered once the answer must have left
-the broker. Two things they cannot know: which run of an ensemble a step belongs to, and that an
-answer is kept back in the broker for the sake of its order. So the broker writes such requests
-here: a run before its first step is sent, an answer while it is kept, both until the answer has
-left. The next broker reads what it finds, and executes none of these requests again. One kind is in
-doubt: if a single step of a run was sent and not answered, the stubs know whether the run has
-begun. The supervisor keeps the memory.
+Stubs know the requests that they execute, and forget answered ones once the answer must have left
+the broker. Stubs cannot know two things: which run of an ensemble a step belongs to, and that an
+answer is kept back in the broker because of its order. So the broker writes such requests here: a
+run before its first step is sent, an answer while it is kept, both until the answer has left. The
+next broker reads this record, and executes none of these requests again. One kind is in doubt: if a
+single step of a run was sent and not answered, the stubs know whether the run has begun. The
+supervisor keeps the memory.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ class _BegunRun(NamedTuple):
 
 
 class BegunRequests:
-    """One broker's view of the memory: what it found there, and what it has written itself."""
+    """One broker's view of the memory: entries that it found there, and entries of its own."""
 
     def __init__(self) -> None:
         """Begin with an empty record in memory of this process."""
@@ -74,15 +74,15 @@ class BegunRequests:
         self._earlier_unnamed = self._unnamed
 
     def had_begun(self, key: RequestKey) -> bool:
-        """True if the request may have begun at the time of an earlier broker, by all it knew."""
+        """True if the request may have begun at the time of an earlier broker, by its record."""
         return self._earlier_unnamed > 0 or (key in self._earlier and key not in self._steps)
 
     def step_in_doubt(self, key: RequestKey) -> int:
-        """Return the step that decides whether the request has begun; 0 if none does."""
+        """Return the step that decides whether the request has begun; 0 if no step does."""
         return 0 if self._earlier_unnamed else self._steps.get(key, 0)
 
     def confirm_steps(self, steps: Iterable[int] | None) -> None:
-        """Confirm steps of an earlier broker as begun; with None, any of them may have begun."""
+        """Confirm steps of an earlier broker as begun; None: any of them may have begun."""
         for step in list(self._in_doubt) if steps is None else steps:
             key = self._in_doubt.pop(step, None)
             if key is not None:
@@ -90,9 +90,9 @@ class BegunRequests:
                 self.confirm(self._earlier[key])
 
     def add(self, key: RequestKey, step: int = 0) -> int:
-        """Write a request before its begin can be seen; return its place.
+        """Add a request before its begin can be seen; return its place.
 
-        If a step is given, the request counts as begun only if that step has.
+        With a step, the request counts as begun only if the step has begun.
         """
         if self._free:
             place = self._free.pop()
@@ -105,12 +105,12 @@ class BegunRequests:
         return place
 
     def confirm(self, place: int) -> None:
-        """Record a request as begun for certain, whatever becomes of its step."""
+        """Record a request as begun for certain, even if its step is lost."""
         if place != _NOWHERE:
             _STEP.pack_into(self._memory, place + _STEP_AT, 0)
 
     def begin_step(self, run: RequestKey, step: int) -> None:
-        """Write down that a step of a run is about to be sent."""
+        """Add the step of a run that is about to be sent."""
         begun = self._runs.get(run)
         if begun is None:
             self._runs[run] = _BegunRun(self.add(run, step), step)
@@ -118,19 +118,19 @@ class BegunRequests:
             self.note_answer(run)
 
     def note_answer(self, run: RequestKey) -> None:
-        """Write down, if it is not, that some step of a run has begun for certain."""
+        """Record, if not yet done, that some step of a run has begun for certain."""
         begun = self._runs.get(run)
         if begun is not None and begun.first_step:
             self._runs[run] = _BegunRun(begun.place, 0)
             self.confirm(begun.place)
 
     def end_run(self, run: RequestKey) -> int | None:
-        """Return the place of a run that is answered; None if nothing was written of it."""
+        """Return the place of an answered run; None if the record does not have it."""
         begun = self._runs.pop(run, None)
         return None if begun is None else begun.place
 
     def remove(self, place: int) -> None:
-        """Erase a request whose answer has left: its caller does not repeat it."""
+        """Erase a request whose answer has left: its caller will not repeat it."""
         if place == _NOWHERE:
             self._count_unnamed(-1)
         else:
@@ -143,7 +143,7 @@ class BegunRequests:
         self.remove(self._earlier.pop(key))
 
     def forget_earlier(self) -> None:
-        """Erase the requests of earlier brokers: no process repeats one of these any more."""
+        """Erase the requests of earlier brokers, once no process can repeat them any more."""
         for place in self._earlier.values():
             self.remove(place)
         for entries in (self._earlier, self._in_doubt, self._steps):

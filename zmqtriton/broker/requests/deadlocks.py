@@ -1,14 +1,14 @@
 """Deadlock detection: BLS requests that can never run, since their only executors wait for them.
 
-A batch holds its instance until execute() returns. What it waits for is known if its process has
-sent a request with CALLER_BLOCKS: then it is in the main thread, and executes nothing until that is
-answered. Otherwise the process is asked, but only if it could matter: when a request has been
-queued for a while, and could not run if every process with open calls waited for them. A request
-can run if, at one of the instances of its model, something that is waited for can run; a request
-that cannot, and is waited for itself, is refused.
+A batch occupies its instance until execute() returns. If the batch's process has sent a request
+with CALLER_BLOCKS, the batch waits for that request: the process is in its main thread, and
+executes nothing until it gets the answer. Otherwise the process is asked, but only if its answer
+could matter: when a request has been queued for a while, and could not run if every process with
+open calls waited for them. A request can run if one of its model's instances is free, or waits for
+a request that can run; a request that cannot run, but is waited for itself, is refused.
 
-The graph of the requests that have to run before a request can is read off from the instances each
-time; nothing of it is kept.
+The graph of the requests that must run before a request is computed from the instances each time;
+it is not stored.
 """
 
 from __future__ import annotations
@@ -50,9 +50,9 @@ class WaitGraph:
     ) -> set[InflightRequest]:
         """Return the requests that keep a request from ever running; empty if it can run.
 
-        The request itself is one of them if it is waited for in turn. With `doubtful`, each process
-        that may wait for its open calls is assumed to wait. The serials of the processes that the
-        result depends on are added to this set.
+        The request itself is one of them if others wait for it in turn. With `doubtful`, each
+        process that may wait for its open calls is assumed to wait, and the serial numbers of the
+        processes that the result depends on are added to this set.
         """
         supposed: set[int] | None = None if doubtful is None else set()
         ways = self._build(request, supposed)
@@ -78,7 +78,7 @@ class WaitGraph:
         return stuck
 
     def name_circle(self, request: InflightRequest) -> list[str]:
-        """Return the models of the circle that a request has closed, from its own on."""
+        """Return the models of the circle that a request has closed, beginning with its own."""
         start, names, seen = request, [request.generation.model], {request}
         while True:
             needed: list[InflightRequest] = []
@@ -96,9 +96,9 @@ class WaitGraph:
             seen.add(request)
 
     def _build(self, request: InflightRequest, supposed: set[int] | None) -> _Ways | None:
-        """Return all that a request may have to wait for, with the ways each may come to run.
+        """Return all requests that a request may wait for, with the ways for each to run.
 
-        None if that is too much to search.
+        None if there are too many to search.
         """
         ways: _Ways = {}
         waiting = [request]
@@ -118,7 +118,7 @@ class WaitGraph:
     ) -> Iterable[list[list[InflightRequest]]]:
         """Return the ways for a request to run, for each instance that may execute it.
 
-        An empty way means that it will run by itself.
+        An empty way: it will run by itself.
         """
         if request.steps is not None:
             return [[list(request.steps)]]
@@ -175,9 +175,9 @@ def _ways_to_return(
 
 
 def _find_awaited(instance: Instance, batch: int) -> list[InflightRequest] | None:
-    """Return calls that a batch waits for, any of them being enough; None if it may wait for none.
+    """Return calls that a batch waits for; any one suffices. None if it may wait for none.
 
-    A report of the process holds until it gets a reply that it did not have then.
+    A report of the process is valid until the process gets a reply that it did not have then.
     """
     reported = instance.reported_waits.get(batch) or instance.reported_waits.get(0) or [None]
     awaited = [
@@ -223,7 +223,7 @@ class Deadlocks(BrokerPart):
             self.fresh.append(request)
 
     def is_awaited(self, generation: BrokerGeneration) -> bool:
-        """True if a model may wait for this queued request."""
+        """True if a model may wait for a queued request of this generation."""
         queued = RequestState.QUEUED
         return any(r.generation is generation and r.state is queued for r in self.timed.values())
 
@@ -245,11 +245,11 @@ class Deadlocks(BrokerPart):
                 self._refuse(request, now_ns)
 
     def next_due_ns(self) -> int | None:
-        """When check_due() has work to do."""
+        """Return the time when check_due() has work to do; None: never."""
         return self._look_at_ns if self.timed else None
 
     def check_due(self, now_ns: int) -> None:
-        """Ask the processes whose word decides whether queued requests can ever run."""
+        """Ask the processes whose reports decide whether queued requests can ever run."""
         if not self.timed or now_ns < self._look_at_ns:
             return
         waiting = self._queued_by_generation()
@@ -262,7 +262,7 @@ class Deadlocks(BrokerPart):
         self._break_deadlocks(now_ns)
 
     def take_report(self, serial: int, message: wire.WaitReport, now_ns: int) -> None:
-        """Take a process's report of the calls that its batches wait for."""
+        """Process a report of the calls that a process's batches wait for."""
         instance = self._instances.get(serial)
         if instance is None:
             return

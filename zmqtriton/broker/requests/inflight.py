@@ -61,11 +61,11 @@ class Batch:
 
 
 class QueuePlace(ABC):
-    """A part of a queue, as the requests that wait in it know it."""
+    """A part of a queue, as the requests that wait in it see it."""
 
     @abstractmethod
     def leave(self, request: InflightRequest) -> None:
-        """Let a request go that is answered without being executed."""
+        """Remove a request that is answered without being executed."""
 
 
 class InflightRequest:
@@ -210,7 +210,7 @@ class InflightRequest:
 
     @property
     def root(self) -> InflightRequest:
-        """The request of a client or a model that this one is executed for; itself if it is one."""
+        """Return the client's or model's request that this one belongs to, or itself."""
         root = self
         while root.parent is not None:
             root = root.parent
@@ -221,7 +221,7 @@ class InflightRequest:
     ) -> tuple[BatchedRequest, bytes]:
         """Enter EXECUTING in a stub; return the message that the stub gets, and its body.
 
-        The batch is not known if an earlier broker has sent the request.
+        The batch is unknown if an earlier broker has sent the request.
         """
         assert self.state is QUEUED, self.state
         self.state = EXECUTING

@@ -72,7 +72,7 @@ class Lifecycle(BrokerPart):
         sequence_admission: SequenceAdmission,
         waiting_for_load: WaitingForLoad,
     ) -> None:
-        """Set the parts that requests pass through, which themselves need this lifecycle."""
+        """Set the parts through which requests pass, and which themselves need this lifecycle."""
         self._answers = answers
         self._cache_lookup = cache_lookup
         self._deadlocks = deadlocks
@@ -125,7 +125,7 @@ class Lifecycle(BrokerPart):
         self._ensembles.start(request, now_ns)
 
     def await_turn(self, request: InflightRequest) -> None:
-        """Have a queued request dispatched at the end of the current event, or later."""
+        """Let a queued request be dispatched at the end of the current event, or later."""
         self._dispatch.start_queue_timer(request)
         self._dispatch.mark_for_dispatch(request.generation)
 
@@ -156,7 +156,7 @@ class Lifecycle(BrokerPart):
     def end_early(
         self, request: InflightRequest, error: ZmqTritonError, reason: str, now_ns: int
     ) -> None:
-        """Abandon a request and answer the asking peer at once, though a stub may still have it."""
+        """Abandon a request and answer the asking peer at once, even if a stub still has it."""
         if not request.is_cancelled:
             self.abandon(request, error, reason, now_ns)
         if request.state is EXECUTING and not request.is_abandoned:
@@ -198,8 +198,8 @@ class Lifecycle(BrokerPart):
     ) -> None:
         """Pass on a response of a stub, or of an ensemble, whose source is 0.
 
-        Leases the memory that a stub's response refers to; an ensemble's memory was leased with the
-        response of its step.
+        Leases the memory of a stub's response; an ensemble's memory was leased with the response of
+        its step.
         """
         _, own_id, code, text, flags, number, blocks = outcome
         if source and (blocks or flags & wire.HAS_REFERENCES):
@@ -240,9 +240,9 @@ class Lifecycle(BrokerPart):
             self._outbox.stage_times.append((request.peer, self._stage_times(request, now_ns)))
 
     def reschedule(self, instance: Instance, routes: list[wire.RequestKey], now_ns: int) -> None:
-        """Queue requests again for their next step, as their stub has asked.
+        """Queue requests again for their next step, as their stub has requested.
 
-        Until then such a request waits like any other and may be cancelled; but since it has run,
+        Until the step such a request waits like others and may be cancelled; but since it has run,
         it dies with its stub.
         """
         scheduler = self._schedulers[instance.generation]
@@ -346,8 +346,8 @@ def stage_times_of(
 ) -> wire.StageTimes:
     """Return the times up to now; the instance is the one that has the request.
 
-    Asked for requests with WANT_STAGES alone. Of what the stub reports after the message with the
-    reply only the sum is known.
+    Only called for requests with WANT_STAGES. Of the times that the stub reports after the reply
+    only the sum is known.
     """
     own_id = request.id
     queue_ns = max(0, request.dispatched_ns - request.arrived_ns)

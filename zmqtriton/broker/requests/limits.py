@@ -96,7 +96,7 @@ class TokenLimits:
         self._by_number: dict[tuple[int, int], Token] = {}
 
     def take_call(self, serial: int, call: Call) -> None:
-        """Take the limits of a token from a frontend. Raises ProtocolError."""
+        """Record the limits of a token, sent by a frontend. Raises ProtocolError."""
         try:
             arguments = json.loads(call.arguments)
             name, number = str(arguments["name"]), int(arguments["number"])
@@ -156,13 +156,13 @@ class Limits:
 
     @property
     def is_full(self) -> bool:
-        """True if no request at all can be taken any more."""
+        """True if no further request can be admitted."""
         return self.unanswered >= MAX_UNANSWERED or self.unanswered_bytes >= MAX_UNANSWERED_BYTES
 
     def is_reached(self, generation: BrokerGeneration, is_client: bool) -> bool:
-        """True if there is no room for one more.
+        """True if there is no room for one more request.
 
-        `is_client` is False for a model that asks and for a request that was admitted before.
+        `is_client` is False for a model's request and for a request that was admitted before.
         """
         if self.unanswered >= MAX_UNANSWERED or self.unanswered_bytes >= MAX_UNANSWERED_BYTES:
             return True
@@ -174,7 +174,7 @@ class Limits:
         return self.unanswered >= self.max_requests or 0 < limit <= generation.unanswered
 
     def refuse(self, generation: BrokerGeneration, now_ns: int) -> Unavailable:
-        """Count a request that there is no room for; return its error."""
+        """Count a request that is refused for lack of room; return its error."""
         self.refused += 1
         limit = self._limit_reached(generation)
         is_own = limit == statistics.MAX_MODEL_REQUESTS and generation.max_requests is not None

@@ -31,7 +31,7 @@ class RequestLifecycle(Protocol):
         """Begin a run of an ensemble that was held."""
 
     def await_turn(self, request: InflightRequest, /) -> None:
-        """Have a queued request dispatched at the end of the current event, or later."""
+        """Let a queued request be dispatched at the end of the current event, or later."""
 
     def abandon(
         self, request: InflightRequest, error: ZmqTritonError, reason: str, now_ns: int, /

@@ -128,8 +128,8 @@ class Recovery(BrokerPart):
     def begin(self, epoch: int, serving_roles: Collection[str]) -> None:
         """Begin; the server's first broker has the epoch 1, and nothing to recover.
 
-        Processes of these roles read large tensors and repeat requests, as guests do. Stubs repeat
-        only calls that they make for requests which they have.
+        Processes of these roles read large tensors and repeat requests, and so do guests. Stubs
+        repeat only calls for requests that they have.
         """
         self._is_over = epoch <= 1
         self._askers = frozenset({*serving_roles, _GUEST})
@@ -143,7 +143,7 @@ class Recovery(BrokerPart):
         answered: Collection[tuple[Outcome, bytes]],
         now_ns: int,
     ) -> None:
-        """Take a stub's hello."""
+        """Process a stub's hello."""
         keys = [*received, *((outcome.peer, outcome.id) for outcome, _ in answered)]
         self._begun.confirm_steps(own_id for peer, own_id in keys if peer == BROKER)
         for peer, own_id in received:
@@ -183,7 +183,7 @@ class Recovery(BrokerPart):
         said.append(saying)
 
     def _askers_of(self, stub: int) -> set[int]:
-        """Return the serials of peers that have yet to repeat the requests that a stub has."""
+        """Return the serial numbers of peers that have yet to repeat requests of a stub."""
         return {peer for (peer, _), its_stub in self._received.items() if its_stub == stub}
 
     def _early_blocks(self) -> Iterator[Block]:
@@ -213,7 +213,7 @@ class Recovery(BrokerPart):
     def note_silent_death(
         self, generation: BrokerGeneration, progress: ExecutionProgress | None
     ) -> None:
-        """Record the death of a stub without a hello; its page says what it may have begun."""
+        """Record the death of a stub without a hello; its page has requests that may have begun."""
         begun = progress.begun_keys() if progress is not None else None
         steps = (own_id for peer, own_id in begun if peer == BROKER) if begun is not None else None
         self._begun.confirm_steps(steps)
@@ -224,7 +224,7 @@ class Recovery(BrokerPart):
     def forget_peer(self, peer: int, loss: Unavailable, now_ns: int) -> None:
         """Forget a dead process: it will neither repeat requests nor answer them.
 
-        `loss` is the error of what it had received.
+        `loss` is the error of the requests that it had received.
         """
         for route in [route for route in self._early_outcomes if route[0] == peer]:
             self._drop(route)
@@ -254,7 +254,7 @@ class Recovery(BrokerPart):
     def _resolve(
         self, number: int, requests: list[InflightRequest], now_ns: int
     ) -> list[InflightRequest]:
-        """Decide about requests for a generation; return those that have to wait."""
+        """Decide about requests for a generation; return the requests that must wait."""
         generation = self._generations.by_number.get(number)
         if generation is None:
             silent = []
@@ -318,7 +318,7 @@ class Recovery(BrokerPart):
     # ----------------------------------------------------------------- the end
 
     def once_over(self, act: Callable[[], object]) -> None:
-        """Call `act` once no process may still repeat a request of an earlier broker's time."""
+        """Call `act` once no process may still repeat a request from an earlier broker's time."""
         if self._is_over:
             act()
             return
@@ -327,7 +327,7 @@ class Recovery(BrokerPart):
         self.timed = True
 
     def _check_over(self, now_ns: int) -> None:
-        """End the recovery if all processes that may repeat requests are here for long enough."""
+        """End the recovery once all processes that may repeat requests are here for long enough."""
         is_awaiting = any(
             peer.role in self._askers and not peer.has_resent for peer in self._peers.values()
         ) or any(not instance.has_arrived for instance in self._instances.values())
@@ -346,20 +346,20 @@ class Recovery(BrokerPart):
     # ------------------------------------------------------------------ blocks
 
     def await_lease_reports(self) -> None:
-        """Wait for the lease reports of all processes that were there before this broker."""
+        """Wait for the lease reports of all processes that existed before this broker."""
         if self._unreported_peers is None:
             readers = {s for s, peer in self._peers.items() if peer.role in self._askers}
             self._unreported_peers = (readers | self._instances.keys()) - self._reported_peers
             self._settle_if_all_told()
 
     def take_held_blocks(self, holder: int, message: HeldBlocks) -> None:
-        """Take the report of the blocks that a process has held since before this broker."""
+        """Process a report of the blocks that a process has held since before this broker."""
         self._blocks.take_report(holder, message.blocks)
         if message.is_last:
             self._mark_reported(holder)
 
     def _mark_reported(self, holder: int) -> None:
-        """Expect no further lease report of a process: its last one has come, or it is dead."""
+        """Expect no further lease report of a process, after its last one or its death."""
         if not self._is_settled:
             self._reported_peers.add(holder)
         if self._unreported_peers is not None:
@@ -376,7 +376,7 @@ class Recovery(BrokerPart):
     # ------------------------------------------------------------------- time
 
     def next_due_ns(self) -> int | None:
-        """When tick() has work to do."""
+        """Return the time when tick() has work to do; None: never."""
         first = self._leftover_checks[0][0] if self._leftover_checks else 0
         return min(filter(None, (first, self._look_again_ns, self._look_over_ns)), default=None)
 
@@ -391,7 +391,7 @@ class Recovery(BrokerPart):
         self.timed = bool(self._look_again_ns or self._leftover_checks or self._look_over_ns)
 
     def _drop_leftovers(self, now_ns: int) -> None:
-        """Drop early outcomes if their requests were not repeated in time."""
+        """Drop early outcomes whose requests were not repeated in time."""
         while self._leftover_checks and self._leftover_checks[0][0] <= now_ns:
             _, route = self._leftover_checks.popleft()
             if route not in self._early_outcomes:
@@ -411,9 +411,9 @@ def _deciding_key(request: InflightRequest, begun: BegunRequests) -> RequestKey:
 
 
 def _may_ask(peer: Peer, own_id: int) -> bool:
-    """True if a peer may still repeat its requests.
+    """True if a peer may still repeat a request.
 
-    It says hello late if it is in the middle of an execution; or it has repeated the request, and
-    that waits here.
+    It says hello late if it is in the middle of an execution; or it has repeated the request, which
+    waits here.
     """
     return not peer.has_resent or own_id in peer.requests

@@ -1,7 +1,8 @@
-"""Keeps answers back until those to earlier requests are out: `preserve_ordering`.
+"""Keeps answers back until the answers to earlier requests are sent: `preserve_ordering`.
 
-`answers` asks for each reply what may leave now. Only clients' requests take part: a model that
-asks another one may need that answer before the request that it executes can be answered.
+`answers` asks for the replies that may leave with each reply. Only clients' requests take part: a
+model that calls another one may need the answer before the request that it executes can be
+answered.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ class ResponseOrder:
             self._held_replies[key] = []
 
     def pass_on(self, addressed: Addressed) -> list[Addressed]:
-        """Take a reply, and return the replies that may leave now."""
+        """Add a reply, and return the replies that may leave now."""
         peer, reply, _ = addressed
         kept = self._held_replies.get((peer, reply.id))
         if kept is None:
@@ -55,7 +56,7 @@ class ResponseOrder:
 
 
 def order_of(config: dict[str, Any]) -> ResponseOrder | None:
-    """Return the order that a configuration asks for.
+    """Return the order that a configuration requires.
 
     Streams go straight from stubs to their readers, each at its own pace, so they cannot take part.
     """

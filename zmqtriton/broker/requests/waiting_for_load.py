@@ -1,9 +1,9 @@
-"""The requests waiting for a model to be loaded, where the supervisor loads models on demand.
+"""The requests that wait until the supervisor has loaded their model on demand.
 
-These are requests of models that ask others by name, and requests whose model went while they were
-on their way; frontends wait for all others themselves. The core hands over what it would refuse.
-When the supervisor has answered, each request is submitted again or refused; it is also refused
-when that takes too long.
+These are requests of models that call others by name, and requests whose model was unloaded while
+they were on their way; for all others the frontends wait. The core hands over requests that it
+would refuse. When the supervisor has answered, each request is submitted again or refused; it is
+also refused after a timeout.
 """
 
 from __future__ import annotations
@@ -83,7 +83,7 @@ class WaitingForLoad(BrokerPart):
         return True
 
     def take_result(self, answer: wire.CallResult, now_ns: int) -> None:
-        """Take the supervisor's answer."""
+        """Process the supervisor's answer."""
         model = self._models_by_call.pop(answer.id, None)
         for (serial, own_id), held in list(self.timed.items()):
             if held.error.model != model:
@@ -105,7 +105,7 @@ class WaitingForLoad(BrokerPart):
             self._answers.reject(serial, own_id, CANCELLED)
 
     def cancel_calls(self, serial: int, callers: Batch, error: ZmqTritonError) -> None:
-        """Refuse the calls that a stub has made for these requests: their own callers have left."""
+        """Refuse the calls that a stub has made for these requests, whose own callers have left."""
         keys = {caller.key for caller in callers.requests}
         for (peer, own_id), held in list(self.timed.items()):
             if peer == serial and (held.row.caller_peer, held.row.caller_id) in keys:

@@ -1,9 +1,9 @@
-"""A generation's queue, and how it forms batches: which requests go together into an execute().
+"""A generation's queue, and how it forms batches: which requests share an execute().
 
-A `Queue` gives out one request at a time; a `BatchingQueue` follows `dynamic_batching` of the
-configuration. Both take requests from a `PriorityLevel` for each priority, whose policy limits how
-many requests wait, and for how long; `dispatch` starts the timers. Queues are asked only when an
-instance is idle, and know no clock but the times they are given.
+A `Queue` returns one request at a time; a `BatchingQueue` follows `dynamic_batching` of the
+configuration. Both take requests from a `PriorityLevel` for each priority, whose policy limits the
+number of waiting requests and their time; `dispatch` starts the timers. Queues are asked only when
+an instance is idle, and know no clock but the times that they get.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _FEW = 64
 
 
 class QueuePolicy(NamedTuple):
-    """A `ModelQueuePolicy` of the configuration; the default limits nothing."""
+    """A `ModelQueuePolicy` of the configuration; the default has no limits."""
 
     #: Maximum time that a request waits; 0: no limit. A request can ask for less if `may_shorten`
     #: is set.
@@ -75,7 +75,7 @@ class PriorityLevel(QueuePlace):
         return 0 < self.policy.max_queue_size < self.size
 
     def put_back(self, request: InflightRequest) -> None:
-        """Put a request that was taken back before all others."""
+        """Put a request that was taken from the queue before all others."""
         request.place = self
         self.size += 1
         (self._late if request.is_late else self.in_time).appendleft(request)
@@ -86,7 +86,7 @@ class PriorityLevel(QueuePlace):
         self._late.append(request)
 
     def leave(self, request: InflightRequest) -> None:
-        """Drop a request that is not wanted any more."""
+        """Remove a request that no caller waits for."""
         request.place = None
         self.size -= 1
         if len(self.in_time) + len(self._late) > 2 * self.size + 64:
@@ -183,14 +183,14 @@ class Queue:
             self.levels.of(request).put_back(request)
 
     def pop_batch(self, now_ns: int) -> list[InflightRequest]:
-        """Take the next batch, or [] without one yet."""
+        """Remove and return the next batch; [] if no batch is due."""
         for level in self.levels.by_priority.values():
             if level.size:
                 return [level.pop()]
         return []
 
     def take(self, requests: list[InflightRequest]) -> list[InflightRequest]:
-        """Take a batch of waiting requests that are not the next ones."""
+        """Remove a batch of waiting requests that are not the next ones."""
         for request in requests:
             self.levels.of(request).take(request)
         return requests
@@ -204,7 +204,7 @@ class Queue:
         return any(level.size for level in self.levels.by_priority.values())
 
     def waiting(self) -> list[InflightRequest]:
-        """Return all requests that are still wanted, the next one first."""
+        """Return all waiting requests, the next one first."""
         return list(self.levels)
 
 
@@ -223,7 +223,7 @@ class _BatchCandidate(NamedTuple):
 
 
 class BatchCounts:
-    """The counts of batches that say why they are not larger."""
+    """The counts of batches that show why they are not larger."""
 
     def __init__(self) -> None:
         self.batches = 0
@@ -311,8 +311,8 @@ class BatchingQueue(Queue):
     def _find_candidate(self, waiting: Iterable[InflightRequest]) -> _BatchCandidate | None:
         """Find the next possible batch; None without a request.
 
-        A request that is too large by itself was checked against another configuration, and goes
-        alone.
+        A request that is too large by itself was checked against another configuration, and becomes
+        a batch alone.
         """
         count = size = preferred = oldest_ns = 0
         key: int | None = None
@@ -332,7 +332,7 @@ class BatchingQueue(Queue):
         return make(_BatchCandidate, (count, size, preferred, oldest_ns, None)) if count else None
 
     def _pop(self, count: int) -> list[InflightRequest]:
-        """Take the next `count` requests; there must be so many."""
+        """Remove and return the next `count` requests; there must be as many."""
         batch: list[InflightRequest] = []
         for level in self.levels.by_priority.values():
             while level.size and len(batch) < count:
@@ -341,7 +341,7 @@ class BatchingQueue(Queue):
 
 
 def queue_of(config: dict[str, Any]) -> Queue:
-    """Make the queue that a configuration asks for."""
+    """Make the queue that a configuration requires."""
     batching = config.get("dynamic_batching")
     if batching is None:
         return Queue({})

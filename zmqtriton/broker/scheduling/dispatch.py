@@ -1,6 +1,6 @@
 """Gives waiting requests to idle stubs, after each event and when a queue's delay is over.
 
-Requests that came together are dispatched only after all of them were queued, so that they can
+Requests that arrived together are dispatched only after all of them were queued, so that they can
 share a batch.
 """
 
@@ -35,12 +35,12 @@ class Dispatch(BrokerPart):
         self._numbers = itertools.count(1)
 
     def begin_epoch(self, epoch: int) -> None:
-        """Number batches so that they are later than those of every earlier broker."""
+        """Number batches so that they are later than the batches of every earlier broker."""
         self._epoch = epoch
         self._numbers = itertools.count(epoch << EPOCH_SHIFT)
 
     def mark_for_dispatch(self, generation: BrokerGeneration) -> None:
-        """Mark a generation, if it was not removed, that got a request or an idle stub."""
+        """Mark a generation that got a request or an idle stub, unless it was removed."""
         scheduler = self._schedulers.get(generation.number)
         if scheduler is not None:
             self.marked[generation.number] = scheduler
@@ -66,7 +66,7 @@ class Dispatch(BrokerPart):
             self._timers.start(expiry_ns, request=request, in_queue=True)
 
     def delay(self, request: InflightRequest) -> bool:
-        """Act on a queue timeout: True if the request may wait on behind the others."""
+        """Handle a queue timeout: True if the request may stay, behind the others."""
         if not self._schedulers[request.generation.number].delay(request):
             return False
         self.mark_for_dispatch(request.generation)
@@ -85,11 +85,11 @@ class Dispatch(BrokerPart):
             pass
 
     def _dispatch_limited(self, now_ns: int) -> bool:
-        """Dispatch to the first rate-limited instance that has something to begin.
+        """Dispatch to the first rate-limited instance that can begin a batch.
 
-        False if none does.
+        False if none can.
 
-        What one instance has given back may be what any other waits for, so all are looked at.
+        Any other instance may wait for the resources that one has returned, so all are checked.
         """
         for scheduler, instance in self._rates.candidates(now_ns):
             membership = instance.membership
@@ -103,7 +103,7 @@ class Dispatch(BrokerPart):
         return False
 
     def _dispatch(self, scheduler: Scheduler, now_ns: int, *, is_one: bool = False) -> bool:
-        """Dispatch a generation's batches while it has a stub for them, or just one with `is_one`.
+        """Dispatch a generation's batches while it has stubs for them, or only one with `is_one`.
 
         True if one was asked for, and dispatched.
         """
@@ -134,7 +134,7 @@ class Dispatch(BrokerPart):
         return False
 
     def _end_idle_sequences(self, scheduler: Scheduler, now_ns: int) -> None:
-        """End sequences whose idle time is over, whether or not it is anybody's turn."""
+        """End sequences whose idle time is over, even if no instance has its turn."""
         if scheduler.sequences is not None:
             scheduler.sequences.end_idle(now_ns)
             scheduler.sequences.assignment.end_delays(now_ns)
@@ -144,7 +144,7 @@ class Dispatch(BrokerPart):
             self._await_due(scheduler)
 
     def _await_due(self, scheduler: Scheduler) -> None:
-        """Look at a generation again when its next batch has waited long enough."""
+        """Check a generation again when its next batch has waited long enough."""
         due_ns, timer_ns = scheduler.due_ns, scheduler.timer_ns
         if due_ns == timer_ns:
             return
@@ -156,7 +156,7 @@ class Dispatch(BrokerPart):
             self._timers.start(due_ns, scheduler=scheduler)
 
     def _notify_ended_sequences(self, sequences: SequenceBatcher) -> None:
-        """Tell stubs of ended sequences before they are given more of any."""
+        """Send stubs the ended sequences before they get more requests of any sequence."""
         for serial, work in sequences.pop_ended():
             self._outbox.batched_requests.setdefault(serial, []).append((work, b""))
 
@@ -173,13 +173,13 @@ class Dispatch(BrokerPart):
     def await_hello(self, instance: Instance, generation: BrokerGeneration, now_ns: int) -> None:
         """Wait for a stub's hello, but not for ever.
 
-        One that hangs in an execution never says it.
+        A stub that hangs in an execution never sends its hello.
         """
         instance.await_hello(now_ns, self._epoch)
         self._start_execution_timer(instance, generation, instance.batches[EARLIER])
 
     def arrive(self, instance: Instance, scheduler: Scheduler, peer: Peer, now_ns: int) -> None:
-        """Take in a stub after its hello. It may be executing an earlier broker's batch."""
+        """Add a stub after its hello; it may be executing an earlier broker's batch."""
         since_ns = instance.batches[EARLIER].dispatched_ns if instance.batches else now_ns
         instance.arrive(peer.concurrency)
         if instance.is_idle and peer.executing:

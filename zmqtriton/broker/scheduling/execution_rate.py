@@ -1,6 +1,6 @@
 """The rate of a model whose parameter `max_executions_per_second` limits its executions.
 
-Knows no clock but the times that it is given.
+Knows no clock but the times that it gets.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ _CATCH_UP_NS = 100_000_000
 
 
 class SharedRate:
-    """Says when the next execution of a model may begin.
+    """Computes when the next execution of a model may begin.
 
     One for all versions of the model, which outlives a reload.
     """
@@ -57,7 +57,7 @@ class SharedRate:
 
 
 class ExecutionRate:
-    """The rate of one generation, which it shares with the others of its model."""
+    """The rate of one generation, shared with the other generations of its model."""
 
     def __init__(self, shared: SharedRate) -> None:
         self.shared = shared

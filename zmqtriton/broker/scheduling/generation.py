@@ -108,11 +108,11 @@ class BrokerGeneration:
 
     @property
     def max_executions_per_second(self) -> float:
-        """Return the model's limit; 0 is no limit."""
+        """Return the model's limit; 0: no limit."""
         return _parameter(self.config, MAX_EXECUTIONS) or 0.0
 
     def measure(self, metrics: MetricsConfig, clock: Clock) -> None:
-        """Begin to count, as the server's settings ask for."""
+        """Begin to count, as the server's settings require."""
         self.statistics = statistics_of(self.config, metrics, clock, is_cached=self.is_cached)
         self.statistics.split_above = self.split_above
         self.statistics.responses = ResponseCounts() if self.is_decoupled else None
@@ -127,5 +127,5 @@ class BrokerGeneration:
 
     @cached_property
     def signature(self) -> Signature:
-        """The signature for requests of models and ensembles, which no frontend has checked."""
+        """Return the signature for requests of models and ensembles, unchecked by a frontend."""
         return Signature({"name": self.model, **self.config})

@@ -69,7 +69,7 @@ class GenerationRegistry:
         self._departed: dict[int, Departed] = {}
 
     def configure(self, settings: BrokerSettings, clock: Clock) -> None:
-        """Serve and count from now on as the settings of the Bootstrap ask for."""
+        """Serve and count from now on as the settings of the Bootstrap require."""
         self._metrics, self._clock = settings.metrics, clock
         self._held_requests = settings.held_requests
         self._placements = PLACEMENT.named_in(settings.offers)
@@ -95,7 +95,7 @@ class GenerationRegistry:
         return new
 
     def _shared_rate(self, new: BrokerGeneration) -> SharedRate:
-        """Return the shared rate of all generations of a model, at the newest one's rate."""
+        """Return the shared rate of all generations of a model, with the newest one's limit."""
         per_second = new.max_executions_per_second
         siblings = (s for s in self.schedulers.values() if s.generation.model == new.model)
         rates = (s.rate for s in siblings if s.rate is not None)
@@ -150,7 +150,7 @@ class GenerationRegistry:
         return newest.config if newest is not None else None
 
     def silent_instances(self, model: str) -> list[Instance]:
-        """Return the stubs of a model that may still have to report about an earlier broker."""
+        """Return the stubs of a model that have yet to report about an earlier broker."""
         schedulers = (s for s in self.schedulers.values() if s.generation.model == model)
         return [i for s in schedulers for i in s.instances.values() if not i.has_arrived]
 
@@ -165,7 +165,7 @@ class GenerationRegistry:
         return self._find_sequence_generation(row, generation)
 
     def has_successor(self, generation: BrokerGeneration) -> bool:
-        """True if a request for an open sequence of this generation still gets through."""
+        """True if a request for an open sequence of this generation can still be served."""
         return any(
             not last.is_retired
             and self.share_sequences(generation, last)
@@ -174,7 +174,7 @@ class GenerationRegistry:
         )
 
     def _takes_the_same(self, one: BrokerGeneration | Departed, other: BrokerGeneration) -> bool:
-        """True if requests that were checked against one fit the other, of the same model."""
+        """True if requests that were checked against one generation fit the other one."""
         is_divided = one.version != other.version and self.share_sequences(one, other)
         return is_divided or one.interface == other.interface
 
@@ -189,7 +189,7 @@ class GenerationRegistry:
         ]
 
     def share_sequences(self, one: BrokerGeneration | Departed, other: BrokerGeneration) -> bool:
-        """True if a sequence that began in one goes on there, though its requests name the other.
+        """True if a sequence of one generation continues there for requests that name the other.
 
         The versions of a divided model take the same requests: the supervisor has compared them.
         """
@@ -217,9 +217,10 @@ class GenerationRegistry:
         return generation
 
     def _find(self, row: wire.Request, drained: BrokerGeneration | None) -> BrokerGeneration:
-        """Find the generation in place of one that is gone, or that waits for nothing more.
+        """Find the generation that replaces a removed or drained one.
 
-        A frontend names it that has not heard of a reload yet, or that had to make memory first.
+        A frontend may name an old one: it has not heard of a reload yet, or had to make memory
+        first.
         """
         if not row.generation:
             return self._find_by_name(row)
@@ -233,12 +234,12 @@ class GenerationRegistry:
     def _find_other(
         self, row: wire.Request, gone: BrokerGeneration | Departed
     ) -> BrokerGeneration | None:
-        """Find the generation that takes the same requests: loaded after this one, or beside it."""
+        """Find a generation that takes the same requests: loaded after this one, or next to it."""
         other = self.newest(gone.model, -1 if row.flags & wire.ANY_VERSION else gone.version)
         return other if other is not None and self._takes_the_same(gone, other) else None
 
     def _find_by_name(self, row: wire.Request) -> BrokerGeneration:
-        """Find a generation for a model that asks: it knows the other one's name and no more."""
+        """Find a generation for a model's call, which has only the name of the other model."""
         model = row.model
         generation = self.newest(model, row.version, row.correlation)
         where = f"Model {model} - Error when running inference: "
@@ -259,10 +260,10 @@ class GenerationRegistry:
     def newest(
         self, model: str, version: int, correlation: wire.Correlation | None = None
     ) -> BrokerGeneration | None:
-        """Return the newest generation of this version, or with -1 of the highest that is ready.
+        """Return the newest generation of this version, or with -1 of the highest ready one.
 
-        Of a divided model -1 is the stable version, or for a request, which has a sequence's id or
-        0, perhaps that which is tried.
+        For a divided model -1 is the stable version, or, for a request, with a sequence's id or 0,
+        perhaps the version on trial.
         """
         split = self._splits.get(model) if version == -1 else None
         divided = self._choose(split, correlation) if split is not None else None
@@ -280,7 +281,7 @@ class GenerationRegistry:
     ) -> BrokerGeneration | None:
         """Return the generation of a divided model; None if neither version takes requests.
 
-        What models and ensembles ask is divided and not copied, since the broker reads no tensors;
+        Calls of models and ensembles are divided and not copied, since the broker reads no tensors;
         a request that should have been copied is counted.
         """
         order = [split.stable, split.tried]

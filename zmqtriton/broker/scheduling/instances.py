@@ -121,20 +121,20 @@ class RateLimiterMember:
     is_its_turn: bool = False
 
     def blockers(self) -> list[Instance]:
-        """Return the executing members that hold what it would need; [] if it lacks nothing."""
+        """Return the executing members that hold resources it needs; [] if it lacks none."""
         return self._find_blockers(self.resource_need)
 
 
 @dataclass(eq=False)
 class StreamLimit:
-    """The bound of the requests of one instance whose senders are open."""
+    """The limit of the requests of one instance whose senders are open."""
 
     _limit: int
     #: Counts the requests that a stub has of an earlier broker and that have not come again.
     _count_earlier: Callable[[int], int]
 
     def room(self, instance: Instance) -> int:
-        """Return the number of further requests that an instance may be given."""
+        """Return the number of further requests that an instance may get."""
         taken = len(instance.open_requests) + self._count_earlier(instance.serial)
         return max(0, self._limit - taken)
 
@@ -147,7 +147,7 @@ class ExecutionProgress(Protocol):
         """The number of the last batch that was begun."""
 
     def fence(self, epoch: int) -> None:
-        """Keep the stub from batches of an earlier broker."""
+        """Keep the stub from beginning batches of an earlier broker."""
 
     def may_have_begun(self, key: RequestKey) -> bool:
         """True if the stub has begun the request, or if that is not known."""
@@ -156,12 +156,12 @@ class ExecutionProgress(Protocol):
         """Return the requests that the stub may have begun; None if that is not known."""
 
     def close(self) -> None:
-        """Let go of the page."""
+        """Close the page."""
 
 
 @dataclass(slots=True, eq=False)
 class Instance:
-    """One stub. It may be given work once it has said hello and the supervisor has attached it."""
+    """One stub. It may get work once it has said hello and the supervisor has attached it."""
 
     serial: int
     name: str
@@ -212,7 +212,7 @@ class Instance:
 
     @property
     def is_open(self) -> bool:
-        """True if it is there and will stay."""
+        """True if the stub is present and will stay."""
         return self.state in _OPEN
 
     def _enter(self, event: InstanceEvent) -> None:
@@ -243,7 +243,7 @@ class Instance:
     def await_hello(self, now_ns: int, epoch: int) -> None:
         """Wait for its hello: it may still execute requests of an earlier broker.
 
-        From here on it begins nothing more of that.
+        From now on it begins none of those.
         """
         self.batches[EARLIER] = Batch(EARLIER, [], now_ns)
         if self.progress is not None:
@@ -285,7 +285,7 @@ class Instance:
     def finish_batch(self, batch: int, now_ns: int) -> tuple[Batch, int]:
         """End a batch whose execute() has returned; return it, and the execution time to count.
 
-        Raises KeyError for a batch that it was never given.
+        Raises KeyError for a batch that it never got.
         """
         batches = self.batches
         if batch in batches:
@@ -326,7 +326,7 @@ class Instance:
             return
 
     def note_beginnings(self, batches: list[Executed], now_ns: int) -> None:
-        """Note when batches were begun: until then their requests were in the queue."""
+        """Record when batches were begun: until then their requests were in the queue."""
         self.reported = batches
         for executed in batches:
             number, _, _, _, begun_ns = executed
@@ -345,7 +345,7 @@ class Instance:
         return sum(not request.is_cancelled for batch in ahead for request in batch.requests)
 
     def may_take_ahead(self, max_batches: int) -> bool:
-        """True if it may be sent one more batch while it executes another."""
+        """True if it may get one more batch while it executes another."""
         return (
             self.state is BUSY
             and self.progress is not None
@@ -357,7 +357,7 @@ class Instance:
         )
 
     def dismiss(self) -> None:
-        """Give the instance nothing new; it leaves now, or as soon as it has said hello."""
+        """Give the instance no new work; it leaves now, or as soon as it has said hello."""
         self.is_dismissed = True
         if self.state is not Occupation.ABSENT:
             self._enter(InstanceEvent.DISMISSED)
@@ -371,7 +371,7 @@ class Instance:
         self._enter(InstanceEvent.RAN_OUT)
 
     def stop_giving(self) -> None:
-        """Give nothing more to a process that is dead or cannot be reached."""
+        """Send nothing more to a process that is dead or unreachable."""
         self._enter(InstanceEvent.PARTED)
 
     def loss(self, reason: str) -> Unavailable:

@@ -1,10 +1,10 @@
 """Chooses the instance of a model that gets the next batch.
 
-An instance that still executes may be sent its next batch ahead, and begins it without a way to the
-broker and back. Only the one instance of a model is: with several, a batch would wait at one while
-another is idle. Only short executions are: what was sent ahead is overtaken by nothing and no queue
-policy ends it. Requests of a dynamic batcher are better off in the queue, where their batch grows,
-until the execution is about to end.
+An instance that still executes may get its next batch ahead, and begins it without a way to the
+broker and back. Only if a model has one instance: with several, a batch would wait at one while
+another is idle. Only if executions are short: no other request can overtake a batch that was sent
+ahead, and no queue policy ends its wait. Requests of a dynamic batcher stay in the queue, where
+their batch grows, until the execution is about to end.
 """
 
 from __future__ import annotations
@@ -89,7 +89,7 @@ class Placement:
         self._idle.clear()
 
     def remove(self, instance: Instance) -> None:
-        """Forget an instance that has ended, which may have been idle below others all the time."""
+        """Forget an ended instance, which may still be in the list of idle ones."""
         self.instances.pop(instance.serial, None)
         self._idle = [one for one in self._idle if one is not instance]
 
@@ -105,7 +105,7 @@ class Placement:
             self._idle.append(instance)
 
     def take_instance(self, waiting: int, now_ns: int) -> Instance | None:
-        """Take the instance for the next batch; give_back() it if there is no batch for it.
+        """Remove and return the instance for the next batch; give_back() it without a batch.
 
         `waiting` is the number of requests in the queue.
         """
@@ -122,9 +122,9 @@ class Placement:
             self.become_idle(instance)
 
     def _instance_with_free_slot(self) -> Instance | None:
-        """Return the instance that can begin most batches now; None if none can begin any.
+        """Return the instance that can begin the most batches now; None if none can begin any.
 
-        Of equal ones it is that with the fewest requests.
+        Among equal ones, the one with the fewest requests.
         """
         if not (self._has_concurrent_batches or self.is_limited):
             return None

@@ -1,10 +1,10 @@
 """The rate limiter: the order of instances that share resources, and which may begin a batch.
 
-The instance that has used least goes first: each execution costs it as many points as its priority
-says. An instance that has to wait for a resource keeps the free part of it for itself, so that many
-small demands cannot starve a large one; instances that need other resources go on. Who holds what
-is read off from who executes what, so nothing can be lost or given back twice. Asked by `dispatch`;
-knows neither queues nor clocks.
+The instance that has used least is first: each execution costs it as many points as its priority
+says. An instance that has to wait for a resource reserves the free part of it, so that many small
+demands cannot starve a large one; instances that need other resources continue. Who holds a
+resource is computed from the executions, so nothing can be lost or given back twice. Asked by
+`dispatch`; knows neither queues nor clocks.
 """
 
 from __future__ import annotations
@@ -40,10 +40,10 @@ class RateLimiter:
         self._supply = ResourcePool(limits)
 
     def join(self, instance: Instance, scheduler: Scheduler, demand: str) -> None:
-        """Add an instance before it is given anything.
+        """Add an instance before it gets any batch.
 
-        If no instance of a model has a demand, all are unrestricted; if one has, even those without
-        a demand take turns.
+        If no instance of a model has a demand, none is restricted; if one has a demand, even the
+        others take turns.
         """
         if demand and not scheduler.placement.is_limited:
             scheduler.placement.limit()
@@ -57,7 +57,7 @@ class RateLimiter:
     # -------------------------------------------------------------- choosing
 
     def candidates(self, now_ns: int) -> Iterator[tuple[Scheduler, Instance]]:
-        """Return the members that may begin something now, in their order.
+        """Return the members that may begin a batch now, in their order.
 
         Call this again after one has begun.
         """

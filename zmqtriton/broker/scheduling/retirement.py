@@ -1,7 +1,7 @@
 """Retirement: generations, or single instances, that end once their requests are answered.
 
-Tells the supervisor of both ends; which models call which, so that it can end callers first; and at
-the stop of the server, that no client has an open sequence left.
+Reports the ends of both to the supervisor; and which models call which, so that it can end callers
+first; and at the stop of the server, that no client has an open sequence left.
 """
 
 from __future__ import annotations
@@ -41,10 +41,10 @@ class Retirement(BrokerPart):
             self._answers.check_drained(generation)
 
     def close(self, generation: BrokerGeneration) -> None:
-        """Let a generation take no more requests.
+        """Let a generation accept no more requests.
 
         Generations that it has replaced need not wait for their open sequences: no client can
-        continue these, unless this one was replaced, too.
+        continue these, unless this generation was replaced itself.
         """
         generation.is_retired = True
         self._cache_lookup.forget_generation(generation)
@@ -62,7 +62,7 @@ class Retirement(BrokerPart):
             self._outbox.supervisor.append(wire.Drained(0))
 
     def dismiss(self, instance: Instance) -> None:
-        """Give an instance nothing new."""
+        """Give an instance no new work."""
         instance.dismiss()
         self.check(instance)
 
@@ -73,7 +73,7 @@ class Retirement(BrokerPart):
             self.tell_settled(self._generations.by_number[instance.generation], instance.serial)
 
     def tell_settled(self, generation: BrokerGeneration, serial: int = 0) -> None:
-        """Tell the supervisor once no later broker need know what a stub, or all, had begun."""
+        """Notify the supervisor once later brokers need not know what a stub, or all, had begun."""
         outbox, message = self._outbox, wire.Settled(generation.number, serial)
         # The outbox gets new lists from time to time, so they are looked up late.
         self._recovery.once_over(

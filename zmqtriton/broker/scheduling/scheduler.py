@@ -1,6 +1,6 @@
 """The scheduler of one generation: its queue, its instances, and the next batch for each.
 
-Any idle instance takes what the queue gives; `batching` decides what goes together.
+Any idle instance takes the queue's next batch; `batching` forms the batches.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ class Scheduler:
 
     @property
     def due_ns(self) -> int:
-        """When to call next_dispatch() again though nothing else happens; 0 is never."""
+        """Return the time to call next_dispatch() again without other events; 0: never."""
         if self._held_until:
             return 0
         if self.rate is not None and self.rate.is_waiting:
@@ -69,20 +69,20 @@ class Scheduler:
         return self._due_ns
 
     def enqueue(self, request: InflightRequest) -> bool:
-        """Queue a request; return True if the queue limits its time, or their number."""
+        """Queue a request; return True if the queue limits its time, or the number of requests."""
         if self.generation.order is not None:
             self.generation.order.add(request.key, request.flags)
         self.pending += 1
         return self.queue.levels.add(request).is_limited
 
     def is_crowded(self, request: InflightRequest) -> bool:
-        """True if a request is in the queue, and more like it are than may be."""
+        """True if a queued request is one too many of its kind."""
         return request.place is not None and self.queue.levels.of(request).is_crowded
 
     def reschedule(self, request: InflightRequest, now_ns: int) -> bool:
         """Queue a request for its next step, which the same stub executes.
 
-        False if it can have none, because an earlier broker has begun the request.
+        False if it cannot have a next step, because an earlier broker has begun the request.
         """
         if self.sequences is None or not self.sequences.reschedule(request):
             return False
@@ -91,7 +91,7 @@ class Scheduler:
         return True
 
     def hold(self, request: InflightRequest) -> None:
-        """Count a request as pending while it waits elsewhere until its fate is clear."""
+        """Count a request as pending while it waits elsewhere for a decision."""
         if self.generation.order is not None:
             self.generation.order.add(request.key, request.flags)
         self.pending += 1
@@ -105,7 +105,7 @@ class Scheduler:
 
     @property
     def waiting(self) -> int:
-        """Return the requests that are wanted and not begun: queued, or sent ahead."""
+        """Return the requests that are not cancelled and not begun: queued, or sent ahead."""
         return self.pending + sum(one.waiting for one in self.instances.values())
 
     def leave_queue(self, request: InflightRequest) -> None:
@@ -121,7 +121,7 @@ class Scheduler:
         return self.queue.levels.of(request).policy.expiry_ns(request)
 
     def delay(self, request: InflightRequest) -> bool:
-        """Act on a queue timeout: True if the request may wait on behind the others."""
+        """Handle a queue timeout: True if the request may stay, behind the others."""
         level = self.queue.levels.of(request)
         if request.place is not level or not level.policy.delays:
             return False
@@ -133,7 +133,7 @@ class Scheduler:
     ) -> list[InflightRequest]:
         """Abort the sequence of a refused request.
 
-        The caller must refuse the other requests of it, which are returned.
+        Returns its other requests, which the caller must refuse.
         """
         return [] if self.sequences is None else self.sequences.abort_after(request, error)
 
@@ -146,7 +146,7 @@ class Scheduler:
         self.pending += len(requests)
 
     def has_ready(self, instance: Instance, now_ns: int) -> bool:
-        """True if there is something that it could begin now or soon.
+        """True if the instance could begin a batch now or soon.
 
         Delays of sequences do not count.
         """
@@ -198,7 +198,7 @@ class Scheduler:
         return chosen
 
     def refusal(self, error: Refusal) -> Refusal:
-        """Return the error of a request that is refused; it names what held the queue up."""
+        """Return the error of a refused request; it names the cause if the queue had to wait."""
         if self.rate is None or not (self.rate.is_waiting and self.pending):
             return error
         return self.rate.refusal(error)

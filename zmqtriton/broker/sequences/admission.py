@@ -1,7 +1,7 @@
-"""The admission of requests to sequences, and their way out.
+"""The admission of requests to sequences, and how they leave them.
 
 `batcher.py` decides; here requests are refused. Sequences that an earlier broker may have known are
-distinguished from those that never existed.
+distinguished from sequences that never existed.
 """
 
 from __future__ import annotations
@@ -74,7 +74,7 @@ class SequenceAdmission(BrokerPart):
     def _close_elsewhere(self, generation: BrokerGeneration, correlation: wire.Correlation) -> None:
         """Close the sequence of this id in the other generations of the model.
 
-        Its client has started it again, so no request that comes now is meant for those.
+        Its client has started the sequence again, so no later request is meant for those.
         """
         for other in list(self._generations.by_number.values()):
             is_kin = self._generations.share_sequences(other, generation)
@@ -85,7 +85,7 @@ class SequenceAdmission(BrokerPart):
                     self._answers.check_drained(other)
 
     def overload(self, generation: BrokerGeneration, row: wire.Request, now_ns: int) -> Unavailable:
-        """Return the error of a request that there is no room for; its sequence cannot go on."""
+        """Return the error of a request without room; its sequence cannot continue."""
         scheduler = self._schedulers[generation.number]
         error = scheduler.refusal(self._limits.refuse(generation, now_ns))
         error.retry_after_ms = generation.wait_ms
@@ -104,9 +104,9 @@ class SequenceAdmission(BrokerPart):
         waiting: list[InflightRequest],
         error: ZmqTritonError,
     ) -> tuple[list[InflightRequest], list[InflightRequest]]:
-        """Return which requests die with a dead stub; others go on elsewhere.
+        """Return which requests die with a dead stub, and which are executed elsewhere.
 
-        Of a sequence that was begun none goes on, since what became of those before it is lost.
+        No request of a begun sequence is executed, since the results of the earlier ones are lost.
         """
         sequences = self._schedulers[instance.generation].sequences
         if sequences is None:
@@ -129,7 +129,7 @@ class SequenceAdmission(BrokerPart):
             self._answers.check_drained(scheduler.generation)
 
     def ignore(self, stub: int, outcome: wire.Outcome) -> bool:
-        """Discard the outcome of a padding request; return False for other requests."""
+        """Drop the outcome of a padding request; return False for other requests."""
         if outcome.peer != wire.BROKER or outcome.id < FIRST_PADDING_ID:
             return False
         self._blocks.discard(stub, outcome)

@@ -1,8 +1,8 @@
 """The sequences of a generation, from their START to their END or their idle timeout.
 
 The requests of a sequence are executed one by one and in order, all on the instance whose slot it
-has. Methods return the requests that must be refused; the caller refuses them. If anything but its
-client has ended a sequence, the error of its next request says why.
+has. Methods return the requests that must be refused; the caller refuses them. If a sequence was
+not ended by its client, the error of its next request names the cause.
 """
 
 from __future__ import annotations
@@ -35,10 +35,11 @@ class LostSequences:
         self._recovered_ns: Callable[[], int] = lambda: 0
 
     def assume_earlier_lost(self, cause: ZmqTritonError, recovered_ns: Callable[[], int]) -> None:
-        """Take unknown sequences for lost, since an earlier broker may have known them.
+        """Treat unknown sequences as lost, since an earlier broker may have known them.
 
-        `recovered_ns` returns since when all its clients are here again, 0 before. A client may
-        have left a sequence idle meanwhile, so unknown ones count as lost for another `idle_ns`.
+        `recovered_ns` returns the time since when all its clients are here again, 0 before. A
+        client may have left a sequence idle in between, so unknown ones count as lost for another
+        `idle_ns`.
         """
         self._forgotten, self._recovered_ns = cause, recovered_ns
 
@@ -101,14 +102,14 @@ class SequenceBatcher:
         return any(s.is_clients and not s.is_complete for s in self._sequences.values())
 
     def knows(self, correlation: wire.Correlation) -> bool:
-        """True if a sequence takes further requests."""
+        """True if a sequence with this id accepts further requests."""
         sequence = self._sequences.get(correlation)
         return sequence is not None and not sequence.is_complete
 
     def assume_earlier_lost(
         self, cause: ZmqTritonError, first_id: int, recovered_ns: Callable[[], int]
     ) -> None:
-        """Take unknown sequences for lost, and number own ones from `first_id` on."""
+        """Treat unknown sequences as lost, and number own ones from `first_id` on."""
         self._lost.assume_earlier_lost(cause, recovered_ns)
         self._own_ids = itertools.count(first_id)
 
@@ -148,7 +149,7 @@ class SequenceBatcher:
         return True
 
     def recall(self, request: InflightRequest) -> None:
-        """Begin a request elsewhere whose stub has died before its first step began."""
+        """Let another instance begin a request whose stub has died before its first step."""
         sequence = self._by_request.get(request)
         if sequence is not None:
             sequence.executing, sequence.has_begun = None, False
@@ -250,7 +251,7 @@ class SequenceBatcher:
         self.close(correlation)
 
     def close(self, correlation: wire.Correlation) -> None:
-        """Execute the requests of a sequence, and then end it as if its END had come."""
+        """Execute the waiting requests of a sequence, and then end it, as after an END."""
         sequence = self._sequences.get(correlation)
         if sequence is not None and not sequence.is_complete:
             sequence.is_complete = True
@@ -258,7 +259,7 @@ class SequenceBatcher:
                 self._end(sequence)
 
     def _abort(self, sequence: Sequence, cause: ZmqTritonError) -> None:
-        """Drop all waiting requests of a sequence, which the caller refuses."""
+        """Remove all waiting requests of a sequence; the caller refuses them."""
         for request in sequence.waiting:
             del self._by_request[request]
         sequence.waiting.clear()
@@ -283,7 +284,7 @@ class SequenceBatcher:
     def remove_instance(self, instance: Instance, cause: ZmqTritonError) -> list[InflightRequest]:
         """Remove a dead stub, and return the requests of its sequences that were never executed.
 
-        The state of these sequences is lost. Sequences that have not begun go elsewhere.
+        The state of these sequences is lost. Sequences that have not begun are assigned elsewhere.
         """
         refused: list[InflightRequest] = []
         cause = Unavailable(cause.text)
@@ -333,7 +334,7 @@ class SequenceBatcher:
             self._end(sequence)
 
     def pop_ended(self) -> list[tuple[int, wire.BatchedRequest]]:
-        """Take the messages about ended sequences; their stubs need them before any new batch."""
+        """Remove and return the messages about ended sequences, due before any new batch."""
         over, self._ended = self._ended, []
         return [
             (stub, wire.BatchedRequest(0, wire.BROKER, 0, wire.SEQUENCE_OVER, sequence, 0, 0))
@@ -344,14 +345,14 @@ class SequenceBatcher:
 
     @property
     def due_ns(self) -> int:
-        """When there is work to do here though nothing else happens; 0 is never."""
+        """Return the time when work is due here without other events; 0: never."""
         times = [self.assignment.due_ns] if self.assignment.due_ns else []
         if self._idle:
             times.append(next(iter(self._idle.values())) + self._idle_ns)
         return min(times, default=0)
 
     def pop_expired(self, now_ns: int) -> list[InflightRequest]:
-        """Take the requests of sequences that have waited too long for a slot."""
+        """Remove and return the requests of sequences that have waited too long for a slot."""
         refused: list[InflightRequest] = []
         for sequence in self.assignment.pop_expired(now_ns):
             refused += sequence.waiting

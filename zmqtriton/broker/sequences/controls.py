@@ -1,7 +1,7 @@
-"""Control tensors, which tell a model of its sequences: start, end, ready and correlation id.
+"""Control tensors, which give a model the state of its sequences: start, end, ready and id.
 
-They are added to each request that a stub is given; slots without a request get padding. Knows
-nothing of the assignment of slots or of time.
+They are added to each request that a stub gets; slots without a request get padding. Knows nothing
+of the assignment of slots or of time.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _PAIRS = (
 
 
 class SequenceControls:
-    """The controls that a configuration asks for."""
+    """The control tensors that a configuration requires."""
 
     def __init__(self, batching: dict[str, Any], *, is_batching: bool) -> None:
         self._shape = [1, 1] if is_batching else [1]
@@ -86,7 +86,7 @@ class SequenceControls:
     def build_padding_body(self, body: bytes) -> bytes:
         """Build the body for a slot without a request.
 
-        The shapes of another's inputs, and no data.
+        It has the shapes of another request's inputs, and no data.
         """
         try:
             request = wire.decode_request(body)
@@ -107,9 +107,9 @@ class SequenceControls:
 
 
 def _packed(sequence: int | str, size: int) -> bytes:
-    """Pack a sequence's id as one element; size 0 means BYTES.
+    """Pack a sequence's id as one element; size 0: BYTES.
 
-    A name that has to be a number always becomes the same one.
+    If a number is needed, a name always becomes the same number.
     """
     if not size:
         data = str(sequence or "").encode()

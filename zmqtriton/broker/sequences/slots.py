@@ -1,7 +1,7 @@
-"""The slots of instances: the sequences that have one, and those that wait for one in a backlog.
+"""The slots of instances: the sequences that have one, and a backlog of those without one.
 
-`Direct` gives each sequence a fixed place in the batch; `Oldest` batches the oldest requests. They
-are asked for an instance's next batch when it has room. Knows no clock but the times it is given.
+`Direct` gives each sequence a fixed place in the batch; `Oldest` batches the oldest requests. Slots
+are asked for an instance's next batch when it has room. Knows no clock but the times that it gets.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ class Sequence:
         return self.executing is None and bool(self.waiting)
 
     def begin(self, request: InflightRequest) -> None:
-        """Move the next request, which goes to the stub, from `waiting` to `executing`."""
+        """Move the next request, which is sent to the stub, from `waiting` to `executing`."""
         assert request is self.waiting[0]
         self.waiting.popleft()
         self.executing = request
@@ -93,7 +93,7 @@ class SequenceSlots:
         sequence.slots = None
 
     def choose_batch(self, now_ns: int) -> list[InflightRequest]:
-        """Return the next batch, the first requests of some sequences, or [] without one yet."""
+        """Return the next batch, the first requests of some sequences; [] if no batch is due."""
         raise NotImplementedError
 
 
@@ -123,7 +123,7 @@ class Direct(SequenceSlots):
 
 
 class Oldest(SequenceSlots):
-    """Queues the first waiting request of each sequence, as if it were a plain one."""
+    """Queues the first waiting request of each sequence like a plain request."""
 
     def __init__(self, serial: int, strategy: dict[str, Any], max_batch_size: int) -> None:
         super().__init__(serial, max(1, int(strategy.get("max_candidate_sequences", 0))))
@@ -187,7 +187,7 @@ class SlotAssignment:
         return removed
 
     def sequences(self) -> Iterator[Sequence]:
-        """Every sequence that has a slot or waits for one."""
+        """Yield every sequence that has a slot or waits for one."""
         yield from [s for slots in self._slots.values() for s in slots.sequences if s is not None]
         yield from self._backlog
 
@@ -227,7 +227,7 @@ class SlotAssignment:
             slots.assign(sequence, position)
 
     def _slots_of(self, serial: int) -> SequenceSlots:
-        """Return the slots of an instance, which are made when they are first asked for."""
+        """Return the slots of an instance; make them at the first call."""
         if serial not in self._slots:
             self._slots[serial] = slots_of(serial, self._batching, self._max_batch_size)
         return self._slots[serial]
@@ -235,7 +235,7 @@ class SlotAssignment:
     # ----------------------------------------------------------------- time
 
     def limit_wait(self, sequence: Sequence, timeout_us: int, now_ns: int) -> None:
-        """Let the sequence wait for a slot no longer than the timeout; 0 is no limit."""
+        """Let the sequence wait for a slot no longer than the timeout; 0: without limit."""
         if sequence.slots is None and timeout_us:
             at_ns = now_ns + timeout_us * 1000
             sequence.expires_ns = min(sequence.expires_ns or at_ns, at_ns)
@@ -247,7 +247,7 @@ class SlotAssignment:
 
     @property
     def due_ns(self) -> int:
-        """When the next batch may be due or a wait expires, with no other event; 0 if never."""
+        """Return the time when a batch, or the end of a wait, is due without events; 0: never."""
         times = [slots.due_ns for slots in self._slots.values() if slots.due_ns]
         while self._expiries and not self._may_expire(self._expiries[0]):
             heapq.heappop(self._expiries)
@@ -255,7 +255,7 @@ class SlotAssignment:
         return min(times, default=0)
 
     def end_delays(self, now_ns: int) -> None:
-        """Forget times that have come: an instance that still may not begin waits for an event."""
+        """Forget past times: an instance that still may not begin waits for an event."""
         for slots in self._slots.values():
             if slots.due_ns <= now_ns:
                 slots.due_ns = 0

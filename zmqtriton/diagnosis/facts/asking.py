@@ -1,4 +1,4 @@
-"""Questions to a running server whose answers take more than one call, and what rows of it mean."""
+"""Questions to a running server that take several calls, and the meaning of answers' rows."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def read_stacks(
 
 
 def lines_of_instance(lines: list[str], instance: str) -> list[str]:
-    """Return the stacks of one instance of a process, which may have several."""
+    """Return the lines with the stacks of one instance: a process may have several instances."""
     owners = {match[1]: match[2] for match in map(_WHOSE.match, lines) if match}
     stacks: list[tuple[str, list[str]]] = []
     for line in lines:

@@ -15,7 +15,7 @@ _CHECK = "zmqtriton.diagnosis.check"
 
 
 class Directories:
-    """Checks models in some repositories, but for those that are silent."""
+    """Checks models in repositories, except in repositories that do not answer."""
 
     def __init__(self, repositories: Sequence[str]) -> None:
         self._repositories = repositories
@@ -25,7 +25,7 @@ class Directories:
     def check(self, model: str, within_s: float) -> tuple[list[str], list[Finding]]:
         """Return the model's directories that can be read, and the errors in them.
 
-        Each repository has so much time.
+        Each repository has `within_s` seconds to answer.
         """
         places: list[str] = []
         problems: list[Finding] = []

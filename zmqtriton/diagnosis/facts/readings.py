@@ -32,7 +32,7 @@ def size(number: float) -> str:
 
 
 def is_elsewhere(path: str, pid: int, root: Path = ROOT) -> bool:
-    """True if a process finds another file at this path, or finds one that is not here."""
+    """True if a process sees a file at this path that this process does not see there."""
     for place in (path, os.path.dirname(path)):
         with suppress(OSError):  # it is not there; or of another user, of whom nothing is known
             theirs = os.stat(f"{root}/proc/{pid}/root{place}")

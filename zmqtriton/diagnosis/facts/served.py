@@ -157,7 +157,7 @@ class Facts:
 
     @property
     def place(self) -> str:
-        """The place of the first of its processes that is in the model; "" if none is known."""
+        """The first place of a process in the model's code; "" if none is known."""
         return find_place(line for lines in self.stacks.values() for line in lines)
 
     def hanging(self, row: Document) -> list[Document]:
@@ -169,11 +169,11 @@ class Facts:
         return [stub for stub in of_version if stub.get("is_overlong")]
 
     def needs_second_look(self, row: Document) -> bool:
-        """True of a version that has work, and none that hangs for certain."""
+        """True for a version that has work, and no execution that hangs for certain."""
         return _has_work(row) and not self.hanging(row)
 
     def stands_still(self, row: Document) -> bool:
-        """True if a version has work, and none has ended between the two looks, as it should."""
+        """True if a version has work, but no execution has ended as usual between two readings."""
         if self.waits_for_slot(row) or self.waits_for_stream(row):
             return False
         is_timed = row.get("oldest_execution_ns") and row.get("usual_execution_ns")
@@ -195,9 +195,10 @@ class Facts:
         return sorted({step["model_name"] for step in steps})
 
     def scale_commands(self, row: Document) -> tuple[str, ...]:
-        """Return the commands that shorten the queue of a version by one more instance.
+        """Return the commands that shorten a version's queue, each by one more instance.
 
-        An ensemble has none, and one that waits for a model which it calls needs more of both.
+        An ensemble has no instances, so its slowest step gets one. A model that waits for a model
+        which it calls needs one more of both.
         """
         if self.steps:
             slowest = self.slowest_step
@@ -208,7 +209,7 @@ class Facts:
         return (*self.scale(callee.model), *self.scale(self.model))
 
     def instances(self, model: str) -> int:
-        """Return the number of instances of the version with most, without leaving ones."""
+        """Return the number of instances of the version with most, except for ending instances."""
         counts = Counter(
             row.get("generation")
             for row in self.status.get("processes") or ()
@@ -244,12 +245,12 @@ class Facts:
         return max(times, key=lambda step: step.whole_ms, default=None)
 
     def waits_for_slot(self, row: Document) -> bool:
-        """True if requests of a version wait although it executes nothing: sequences have slots."""
+        """True if requests wait for the slot of a sequence, although nothing executes."""
         has_waiting = bool(row.get("pending") and row.get("sequences"))
         return has_waiting and not row.get("oldest_execution_ns")
 
     def waits_for_stream(self, row: Document) -> bool:
-        """True if requests of a version wait because all instances have MAX_STREAMS open."""
+        """True if requests wait because each instance has MAX_STREAMS open streams."""
         return bool(row.get("pending") and row.get("streams") and not row["streams"]["room"])
 
     @staticmethod
@@ -273,5 +274,5 @@ class Facts:
 
 
 def _has_work(row: Document) -> bool:
-    """True of a version that executes or has requests; its clients may have left an execution."""
+    """True for a version that executes or has requests; an execution may outlive its requests."""
     return bool(row.get("unanswered") or row.get("oldest_execution_ns"))

@@ -69,7 +69,7 @@ class ServerAnswers:
         self._unready = {entry["name"] for entry in self.index if needs_attention(entry)}
 
     def _look(self) -> Any:
-        """Return the status, with the broker's counts unless it never has the time to tell them."""
+        """Return the status; read it again while the broker's counts are missing."""
         for _ in range(_LOOKS):
             status = self._client.call("status", timeout_s=Client.QUICK_TIMEOUT_S)
             if status.get("counts") is not None or not self._left_s:
@@ -81,7 +81,7 @@ class ServerAnswers:
         return max(0.0, self._deadline_s - time.monotonic())
 
     def ask(self, verb: str, arguments: dict[str, Any] | None = None) -> Any:
-        """Return the answer to a question; without one in time, {}."""
+        """Return the answer to a control call; {} without an answer in time."""
         if not self._left_s:
             self.is_slow = True
             return {}
@@ -94,9 +94,9 @@ class ServerAnswers:
         return {}
 
     def take(self, step: str, read: Callable[[], _T], otherwise: _T) -> _T:
-        """Take a longer look; return the other value without the time, or if it fails.
+        """Take a reading that takes longer; return `otherwise` if it fails, or without the time.
 
-        Processes may have ended meanwhile, and the server may be of an older version.
+        Processes may have ended, and the server may be of an older version.
         """
         if not self._left_s:
             self.is_slow = True
@@ -188,7 +188,7 @@ class ServerAnswers:
         return replace(facts, stacks=self.stacks(model)) if facts.is_stuck else facts
 
     def _config(self, facts: Facts) -> Mapping[str, Any]:
-        """Return the configuration of an ensemble that has had requests, or if requests wait."""
+        """Return the configuration of a used ensemble, or if requests have waited; else {}."""
         rows = facts.rows("counts")
         has_waited = any(Facts.queue_ms(row) > Facts.WORTH_MENTIONING_MS for row in rows)
         is_ensemble = not facts.stubs and any(row.get("succeeded") for row in rows)
@@ -199,7 +199,7 @@ class ServerAnswers:
 
     @cached_property
     def _modules(self) -> Sequence[Any]:
-        """Modules of add-ons that have more to tell of a model."""
+        """Modules of add-ons that have more findings about a model."""
         return MODEL.all_of(addons.offers())
 
     def _should_be_checked(self, model: str) -> bool:
@@ -230,7 +230,7 @@ class ServerAnswers:
 
     @cached_property
     def _later(self) -> Any:
-        """The status _SECOND_LOOK_S after the first one; executions that go on did not end."""
+        """The status _SECOND_LOOK_S after the first one: it shows executions that did not end."""
         time.sleep(_SECOND_LOOK_S)
         return self.ask("status") or None
 

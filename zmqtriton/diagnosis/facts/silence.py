@@ -1,7 +1,7 @@
 """Looks into directories by child processes that can be left behind.
 
-A file system may never answer, as a network's whose server is gone, and a process that waits for it
-cannot even end.
+The file system of a lost server may never answer, and a process that waits for it cannot even be
+killed.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ _unfinished: list[subprocess.Popen[bytes]] = []
 
 
 def output_within(within_s: float, *words: str) -> bytes | None:
-    """Return the output of this Python with these words; None if it does not end in time."""
+    """Run the server's Python with these words; return the output, or None if it takes too long."""
     child = subprocess.Popen(
         [sys.executable, *words],
         stdin=subprocess.DEVNULL,

@@ -1,7 +1,7 @@
 """Finds errors in model files as Python source, with a program that only parses them.
 
 A file may be made to exhaust a parser, which can end the process. So the parser runs in another
-process, and a further one gets the files after a fatal one.
+process, and another process gets the files that follow a fatal one.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """A program of its own: parses model files and prints each error as a line.
 
 Started by path from `sources`, with the paths of the files on stdin. It imports and runs nothing of
-them. A file that is too much for it ends it, and `sources` goes on after that file.
+them. A file that exhausts the parser ends the program, and `sources` continues after that file.
 """
 
 from __future__ import annotations
@@ -32,10 +32,10 @@ _Finding = tuple[str, int, int, str]
 
 
 def findings(path: str) -> Iterator[_Finding]:
-    """Return (kind, line, column, text).
+    """Return the findings in a file, as (kind, line, column, text).
 
-    The kind is syntax, problem or warning, or what the caller knows more of: the module of an
-    import, the input or the output that the code names.
+    The kind is syntax, problem or warning; or the caller decides: then it is import, input or
+    output, with the name that the code uses.
     """
     data = _read(path)
     if data is None:
@@ -101,7 +101,7 @@ def _similar(name: str, names: Iterable[str]) -> str:
 
 
 def _imports(statements: Iterable[ast.stmt]) -> Iterator[_Finding]:
-    """Return the modules that the file cannot do without, if nothing changes where they lie."""
+    """Return the modules that the file imports at any rate, from the places of usual imports."""
     for statement in statements:
         if isinstance(statement, ast.Try):
             return  # what it tries may be missing
@@ -120,7 +120,7 @@ def _imports(statements: Iterable[ast.stmt]) -> Iterator[_Finding]:
 def _tensors(tree: ast.AST) -> Iterator[_Finding]:
     """Return the names of tensors that calls of pb_utils have as texts.
 
-    Where a model asks others, a tensor may be of their inputs and outputs.
+    If a model calls other models, a tensor may be one of theirs.
     """
     calls = [node for node in ast.walk(tree) if isinstance(node, ast.Call)]
     by_name = [(_called(call), call) for call in calls]

@@ -68,7 +68,7 @@ class Target:
     def path(self, option: str) -> str:
         """Return the file of an option; "" for a relative path of a server that runs.
 
-        That is below the working directory of the server.
+        Such a path is below the server's working directory.
         """
         path: str = self.options.get(option) or ""
         return path if self.server is None or os.path.isabs(path) else ""

@@ -1,8 +1,7 @@
 """The meaning of each kind of reason, and what helps: one table, a row for each kind.
 
-A model or a library has words of its own, and `Words` what some of them mean: text of an exception
-or a log, which nothing but its words tells apart. Resources that a machine is short of have advice,
-too. Does no I/O.
+Exceptions and logs of models and libraries differ in their texts alone: `Words` has the meaning of
+some of them. Scarce resources of a machine have advice as well. Does no I/O.
 """
 
 from __future__ import annotations
@@ -188,7 +187,7 @@ _ANY = (re.compile(_EXCEPTION.pattern), _EXCEPTION)
 def _explain_words(model: str, text: str, at: str, *, is_any: bool) -> Finding | None:
     """Return a finding that explains a known error text of a model or a library, or None.
 
-    `is_any` takes any exception, too; else those that are known to mean something.
+    With `is_any` any other exception has a general explanation.
     """
     for pattern, words in (*_COMPILED, _ANY)[: None if is_any else len(_COMPILED)]:
         match = pattern.search(text)
@@ -481,7 +480,7 @@ def _explain(model: str, reason: Reason) -> Finding:
 
 
 def _in_a_line(value: Any) -> Any:
-    """Return a value of a reason; of text the lines, after each other."""
+    """Return a value of a reason; the lines of a text become one line."""
     return "; ".join(map(str.strip, value.splitlines())) if isinstance(value, str) else value
 
 
@@ -521,7 +520,7 @@ def judge_places(paths: Iterable[str]) -> Iterator[Finding]:
 
 
 def judge_pressure(rows: Iterable[Mapping[str, Any]]) -> Iterator[Finding]:
-    """Tell what a server has measured, or the kernel; each row has a `resource` and a `text`."""
+    """Return warnings of scarce resources; each row has a `resource` and a `text`."""
     for row in rows:
         advice, command = _SHORTAGES[row["resource"]]
         yield warning(row["text"], advice, command)

@@ -141,7 +141,7 @@ def _judge_dates(certificate: str, dates: Dates, now_s: float, look: str) -> Ite
 
 
 def _judge_extensions(path: str, key_path: str, root: str) -> Iterator[Finding]:
-    """Judge what Python's clients have looked at since 3.13, and others not."""
+    """Judge the extensions of a certificate, which Python's clients have checked since 3.13."""
     try:
         authorities = Path(root or path).read_text("ascii")
         if not root:
@@ -161,7 +161,7 @@ def _judge_extensions(path: str, key_path: str, root: str) -> Iterator[Finding]:
 
 
 def _refusal(path: str, key_path: str, authorities: str, flags: int) -> str:
-    """Return why a client refuses the certificate, "" if it takes it; without a socket."""
+    """Return why a client refuses the certificate, or ""; tries it without a socket."""
     server, client = (
         ssl.SSLContext(protocol) for protocol in (ssl.PROTOCOL_TLS_SERVER, ssl.PROTOCOL_TLS_CLIENT)
     )
@@ -196,7 +196,7 @@ def _date(moment_s: float) -> str:
 
 
 def _shown_at(place: tuple[str, int]) -> bytes | None:
-    """Return the certificate that is shown there; None if no TLS is spoken."""
+    """Return the certificate that a place shows to clients; None if no TLS is spoken there."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     context.check_hostname = False
     context.verify_mode = ssl.CERT_NONE

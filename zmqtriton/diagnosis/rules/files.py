@@ -128,7 +128,7 @@ def _is_missing(path: str) -> bool:
 
 
 def judge_lines(what: str, path: str, option: str) -> Iterator[Finding]:
-    """Judge the place of a file that gets lines; "" is no file."""
+    """Judge the directory of a file that gets lines; without a path there is no file."""
     if not path:
         return
     folder = os.path.dirname(os.path.abspath(path))
@@ -150,7 +150,7 @@ def judge_lines(what: str, path: str, option: str) -> Iterator[Finding]:
 
 
 def judge_temporary(find_folder: Callable[[], Path]) -> Iterator[Finding]:
-    """Judge the directory for those of servers, which may be nowhere."""
+    """Judge the directory for servers' runtime directories; there may be none."""
     try:
         folder = str(find_folder())
     except OSError as problem:

@@ -62,7 +62,7 @@ class _Group(NamedTuple):
 
 
 def judge_memory(pid: int, root: Path = ROOT) -> Iterator[Finding]:
-    """Judge the memory as a process has it; 0 is this one."""
+    """Judge the memory that a process can use; `pid` 0 is this process."""
     machine = read(root / "proc/meminfo")
     total = _field(machine, "MemTotal:") << 10
     available = _field(machine, "MemAvailable:") << 10
@@ -181,7 +181,7 @@ def _groups(pid: int, root: Path, controller: str) -> Iterator[Path]:
 
 
 def _number(group: Path, *names: str) -> int | None:
-    """Return the first of these figures that there is; None for none and for "max"."""
+    """Return the first number in a group's files of these names; None for none and for "max"."""
     texts = (read(group / name).strip() for name in names)
     return next((int(text) for text in texts if text.isdigit()), None)
 
@@ -205,7 +205,7 @@ def _read_rows(root: Path) -> Iterator[Mapping[str, str]]:
 
 
 def read_limit(name: str, pid: int, root: Path = ROOT) -> float:
-    """Return a limit of a process; of a server that this process would start, for 0."""
+    """Return a limit of a process; for pid 0, of a server that this process would start."""
     if not pid:
         number, place = _LIMITS[name]
         limit = resource.getrlimit(number)[place]

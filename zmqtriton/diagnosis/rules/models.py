@@ -2,8 +2,8 @@
 
 A load stops at the first problem; here each one is found, with its line, as far as the text can be
 parsed. Only a load shows how a model completes its own configuration, what its environment lacks,
-and whether its code works. Of the Python that a model asks for, names are checked and what an
-archive holds: nothing runs and nothing is built.
+and whether its code works. Of the Python environment that a model asks for, names and the content
+of archives are checked: nothing runs and nothing is built.
 """
 
 from __future__ import annotations
@@ -73,7 +73,7 @@ _MAX_SOURCE_BYTES = 4 << 20
 
 @dataclass(frozen=True)
 class CheckOptions:
-    """The options of a server that matter here."""
+    """The options of a server that matter for a check."""
 
     config_name: str = ""
     auto_complete: bool = True
@@ -230,7 +230,7 @@ def _shared_load_notes(config: Any, directory: Path) -> Iterator[Problem]:
 
 
 def _zero_counts(positions: PositionIndex) -> Iterator[Problem]:
-    """Return warnings of instance groups that ask for none, which means the usual number."""
+    """Return warnings of instance groups with a count of 0, which means the default number."""
     for index in range(len(positions.value_positions(("instance_group",)))):
         for place in positions.value_positions(("instance_group", index, "count")):
             if place.value == "0":
@@ -239,7 +239,7 @@ def _zero_counts(positions: PositionIndex) -> Iterator[Problem]:
 
 
 def _parse_leniently(text: str, path: str, problems: list[Problem]) -> Any:
-    """Parse the configuration without unknown names; None if it has other errors, too."""
+    """Parse the configuration without unknown names; None if it has other errors as well."""
     try:
         return parse_text(text, path)
     except ConfigError as error:

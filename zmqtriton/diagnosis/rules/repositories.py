@@ -1,7 +1,7 @@
 """Finds everything that is wrong with repositories: their models, and how these fit together.
 
-A directory that is itself a model is taken as one; the models that it calls are then looked for
-beside it.
+A directory that is itself a model is taken as one; models that it calls are then looked for next to
+it.
 """
 
 from __future__ import annotations
@@ -96,7 +96,7 @@ _NOT_UTF8 = warning("ignore the directory: its name is not UTF-8")
 
 @dataclass
 class Report(Findings):
-    """The findings of no model, and those by model."""
+    """The findings about each model, and those about no model."""
 
     models: dict[str, ModelFindings] = field(default_factory=dict)
 
@@ -216,7 +216,7 @@ def _check_references(one: ModelFindings, models: _CheckedModels) -> None:
 
 
 def _member_problems(one: ModelFindings, models: _CheckedModels) -> Iterator[Problem]:
-    """Return missing models, and how the others do not fit."""
+    """Return the problems of an ensemble's members: missing ones, and ones that do not fit."""
     config = one.config
     try:
         check_cycle(config.name, models.members_from(config.name))

@@ -117,7 +117,7 @@ def _failure_findings(facts: Facts, counts: Sequence[Document]) -> Iterator[Find
 def _share(facts: Facts, faults: int, total: int) -> str:
     """Return the number of failed requests in words.
 
-    The last minute is added if the history has one, and the total is about a longer time.
+    If the history has the last minute, and the total covers a longer time, adds that minute.
     """
     interval_s = facts.last_minute.get("interval_s", 0.0)
     versions = [
@@ -143,9 +143,9 @@ def _overdue(row: Document) -> int:
 
 
 def _execution_s(row: Document) -> float:
-    """Return the average time of an execution in seconds; 0 if none has ended, and of streams.
+    """Return the average time of an execution in seconds; 0 without one, and for streams.
 
-    These may last long after the execution that began them.
+    Streams may last long after the execution that began them.
     """
     responses = row.get("direct_responses", 0) + row.get("brokered_responses", 0)
     is_known = row.get("executed") and responses <= Facts.answered(row)
@@ -232,7 +232,7 @@ def _refusal_findings(facts: Facts, row: Document) -> Iterator[Finding]:
 
 
 def _hanging(facts: Facts, row: Document, stub: Document, command: str) -> Finding:
-    """Tell of an instance that executes for too long, whatever the others do."""
+    """Return the finding about an instance whose execution takes too long."""
     place = find_place(facts.stacks.get(stub["instance"], ()))
     long = format_duration(stub["executing_s"])
     usual_s = row["usual_execution_ns"] / 1e9

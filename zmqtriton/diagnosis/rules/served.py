@@ -51,7 +51,7 @@ def find_all(facts: Facts) -> list[Finding]:
 
 
 def _without_harm(facts: Facts, finding: Finding) -> Finding:
-    """Advise new processes beside the old ones where a restart would end a serving model."""
+    """Advise a reload with new processes where a restart would interrupt a serving model."""
     if not facts.serves:
         return finding
     restart, renew = (

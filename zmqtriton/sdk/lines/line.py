@@ -48,7 +48,7 @@ class Line:
         return self._socket is not None and len(self._left) + size <= MAX_BYTES
 
     def send(self, data: bytes, lost: Callable[[], None] | None = None) -> None:
-        """Send soon; calls `lost`, if given, where the data have no connection."""
+        """Send data soon; if they are lost with the connection, call `lost`."""
         if self._socket is None:
             if lost is not None:
                 lost()

@@ -1,4 +1,4 @@
-"""A process that receives records of requests from frontends, and writes them to the last."""
+"""A process that receives records of requests from frontends, and writes all of them."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class Writer(Protocol):
         """True once nothing more will be written."""
 
     def end(self) -> None:
-        """End once everything so far is written."""
+        """End once all received records are written."""
 
 
 class Receiver(Service):
@@ -31,9 +31,9 @@ class Receiver(Service):
         writer: Writer,
         connection: Callable[[], asyncio.BaseProtocol],
     ) -> None:
-        """Set up with a bound socket; `name` is that of the service in the log.
+        """Set up with a bound socket; `name` is the service's name in the log.
 
-        `connection` makes one for a frontend, which is in `connections` while it lasts.
+        `connection` makes the protocol of a frontend's connection; `connections` has the open ones.
         """
         self._name = name
         self._listener = listener

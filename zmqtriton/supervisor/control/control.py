@@ -1,6 +1,7 @@
 """Control calls of frontends and of zmqtriton-ctl: their permissions, and their answers.
 
-Passes well-formed calls on to what the table names for their verb. Knows no verb. Does no I/O.
+Passes well-formed calls to the part that the table names for their verb. Knows no verb. Does no
+I/O.
 """
 
 from __future__ import annotations
@@ -24,15 +25,15 @@ _UNTOLD = frozenset({"model", "parameters", "files", "staged"})
 
 
 class ControlledServer(Protocol):
-    """The state of the server that makes it refuse calls."""
+    """The state of the server, which may make it refuse calls."""
 
     @property
     def is_stopping(self) -> bool:
-        """True once nothing new may begin."""
+        """True once no new work may begin."""
 
     @property
     def is_repository_missing(self) -> bool:
-        """True while nothing can be served, for want of a repository."""
+        """True while no model can be served, because there is no repository."""
 
     def model_of(self, caller: int) -> str:
         """Return the model whose process calls, or ""."""
@@ -46,7 +47,7 @@ class ControlCallHandler:
         tables: Iterable[Verbs],
         succession: Succession,
     ) -> None:
-        """Set up with the verbs of all tables. Raises ValueError for one that is in two."""
+        """Set up with the verbs of all tables. Raises ValueError for a verb in two tables."""
         self._plan = plan
         self._server = server
         self._succession = succession
@@ -73,7 +74,7 @@ class ControlCallHandler:
         self._plan.enqueue(Send(caller, result._replace(id=message.id)))
 
     async def _perform(self, caller: int, message: wire.Call) -> Any:
-        """Perform a call; during a take-over, send changes of state to the other server, too."""
+        """Perform a call; during a take-over, send changes of state to both servers."""
         arguments, name = _parse(message.arguments), message.verb
         model = self._server.model_of(caller)
         verb = self._find(model, name)

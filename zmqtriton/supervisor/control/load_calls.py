@@ -1,8 +1,8 @@
 """Control calls that load, unload and list models: their arguments, answers and Triton's texts.
 
-A load may bring along a directory, written by the process that asks for it. It belongs to the
-supervisor from that call on, until the load has ended and the last generation that runs from it is
-gone. Does no I/O.
+A load may come with a directory, written by the calling process. The supervisor owns the directory
+from the call on, until the load has ended and the last generation that runs from it is gone. Does
+no I/O.
 """
 
 from __future__ import annotations
@@ -73,13 +73,13 @@ class StagedFiles:
         return posixpath.join(self._folder, name)
 
     def claim_copy(self) -> str:
-        """Return a place for a copy of another server's files of a load."""
+        """Return a place for a copy of files that came with a load at another server."""
         path = posixpath.join(self._folder, f"{OWN_CALLER}-{self._plan.new_ticket():016x}")
         self._is_loading[path] = True
         return path
 
     def load_ended(self, path: str) -> None:
-        """Record the end of a load of staged files, with or without success."""
+        """Record the end of a load with files, whether it succeeded or not."""
         if path:
             self._is_loading[path] = False
 
@@ -107,16 +107,16 @@ class LoadingServer(Protocol):
 
     @property
     def is_stopping(self) -> bool:
-        """True once nothing new may begin."""
+        """True once no new work may begin."""
 
     def list_repository(self, *, is_urgent: bool) -> Promise[RepositoryNames]:
-        """Return the names of the repositories' models, if urgent in a moment."""
+        """Return the names of the repositories' models; an urgent answer comes at once."""
 
     def load(self, model: str, override: LoadOverride | None) -> Promise[None]:
         """Load a model."""
 
     def unload(self, model: str, dependents: bool) -> Promise[None]:
-        """Unload a model; kept when neither it nor, with these, its dependents can be asked."""
+        """Unload a model; resolved when no client can use it, nor its dependents if included."""
 
 
 class LoadCalls:
@@ -130,7 +130,7 @@ class LoadCalls:
         *,
         is_explicit: bool,
     ) -> None:
-        """Set up; `why_never_loaded` is the reason of a model that was never tried."""
+        """Set up; `why_never_loaded` is the reason given for a model that was never tried."""
         self._server = server
         self._peers = peers
         self._staged_files = staged_files
@@ -198,7 +198,7 @@ class LoadCalls:
         return entries
 
     async def _load(self, call: ControlCall) -> str | None:
-        """Load a model; return only that there was nothing to load."""
+        """Load a model; the result only says if there was nothing to load."""
         caller, arguments = call.caller, call.arguments
         files, source = arguments.get("files", {}), ""
         if caller == OWN_CALLER and isinstance(files, dict) and _COPIED in files:
@@ -237,7 +237,7 @@ class LoadCalls:
         await self._server.unload(ControlCall.required_model_name(arguments), dependents)
 
     def _is_of_service(self, call: ControlCall) -> bool:
-        """Return whether a process of the server asks for itself, and not for a client."""
+        """Return whether a process of the server calls for itself, and not for a client."""
         peer = self._peers.find_peer(call.caller)
         is_service = peer is not None and peer.role in LOCAL_SERVICES
         return is_service and call.arguments.get("of_service") is True
@@ -252,7 +252,7 @@ class LoadCalls:
 def _override(
     arguments: dict[str, Any], directory: str, host: GuestHost | None, source: str
 ) -> LoadOverride | None:
-    """Parse what a load brings along; the directory is "" if no files came with it."""
+    """Parse the files and settings of a load; the directory is "" if it has no files."""
     parameters, files = arguments.get("parameters") or {}, arguments.get("files")
     if not isinstance(parameters, dict):
         raise InvalidArgument("the parameters of a load must be an object")

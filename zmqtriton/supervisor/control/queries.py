@@ -1,4 +1,4 @@
-"""Control calls that are answered at once, from what the server knows. Does no I/O."""
+"""Control calls that are answered at once, from the server's state. Does no I/O."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ class Queries:
 
 
 def _log_range(arguments: dict[str, Any]) -> tuple[str, int, int]:
-    """Parse a log range: the model, the line after which it begins, and the number of lines."""
+    """Parse a log range: the model, the line before its beginning, and the number of lines."""
     model, after = arguments.get("model", ""), arguments.get("after", 0)
     lines = arguments.get("lines", 100)
     if type(model) is not str or type(after) is not int or type(lines) is not int or lines < 1:

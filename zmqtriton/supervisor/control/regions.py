@@ -1,8 +1,8 @@
-"""Clients' shared memory: requests for regions, those registered, and frontends that must know.
+"""Clients' shared memory: requests for regions, registered regions, and their frontends.
 
-A request names a file, or has the handle of memory on a GPU. A registration is answered when every
-frontend has the region, an unregistration when none uses it any more, and no process of a model has
-memory of a GPU open. The service opens and closes the files. Does no I/O.
+A request names a file, or has the handle of GPU memory. A registration is answered when every
+frontend has the region, an unregistration when no frontend uses the region any more, and no model
+process has GPU memory open. The service opens and closes the files. Does no I/O.
 """
 
 from __future__ import annotations
@@ -70,7 +70,7 @@ class RegionRequest(NamedTuple):
         return self.gpu != HOST
 
     def to_arguments(self) -> dict[str, Any]:
-        """Return the arguments of a call that registers the same."""
+        """Return the arguments of a call that registers the same region."""
         if self.is_on_gpu:
             handle = base64.b64encode(self.handle.partition(b"\0")[2]).decode()
             own = {"kind": "cuda", "device_id": self.gpu, "raw_handle": handle}
@@ -107,7 +107,7 @@ def read_on_host(arguments: dict[str, Any]) -> RegionRequest:
 def read_on_gpu(arguments: dict[str, Any], gpus: Container[int]) -> RegionRequest:
     """Read the registration of memory on one of these GPUs.
 
-    The handle is judged by its form: no process but a model's has to do with a GPU.
+    Only the form of the handle is checked: only model processes use GPUs.
     """
     name, gpu = read_name(arguments), arguments.get("device_id")
     try:
@@ -138,7 +138,7 @@ def _file_name(key: str) -> str:
     """Return the file name that shm_open() would open for this key.
 
     A key that is not for clients raises the same error as one that does not exist, so that clients
-    cannot find out which names exist.
+    cannot find existing names.
     """
     name = key.lstrip("/")
     is_name = name not in ("", ".", "..") and "/" not in name and "\0" not in name
@@ -202,7 +202,7 @@ class RegionRegistry:
         self._unregistered: dict[int, UnregisteredRegion] = {}
 
     def registration_messages(self) -> list[wire.AddRegion]:
-        """Return the messages that tell a new frontend of all regions."""
+        """Return the messages that announce all regions to a new frontend."""
         return [region.to_message() for region in self._regions.values() if region.is_open]
 
     def repeated_calls(self) -> list[RepeatedCall]:
@@ -293,7 +293,7 @@ class RegionRegistry:
     def _unregister(self, name: str, is_on_gpu: bool) -> Promise[None]:
         """Unregister a region, or all without a name.
 
-        As in Triton, an unknown region counts as unregistered already.
+        As in Triton, an unknown region counts as unregistered.
         """
 
         def is_named(request: RegionRequest) -> bool:
@@ -319,7 +319,7 @@ class RegionRegistry:
     # ------------------------------------------------------------ other processes
 
     def region_released(self, serial: int, number: int) -> None:
-        """Record that a frontend has no more use for a region; after the last one it is closed."""
+        """Handle a frontend's last use of a region; after the last frontend it is closed."""
         leaving = self._unregistered.get(number)
         if leaving is None or serial not in leaving.frontends:
             return
@@ -334,7 +334,7 @@ class RegionRegistry:
             self._end_release(number)
 
     async def _close_on_gpu(self, number: int) -> None:
-        """Close memory that its client may free only when no process of a model has it open."""
+        """Close GPU memory, which its client may free only when no model process has it open."""
         readers = await self._plan.ask(partial(CloseRegion, number))
         await self._acknowledgements.sync(readers)
         self._end_release(number)
@@ -357,5 +357,5 @@ class RegionRegistry:
 
 
 def _kind(call: ControlCall) -> tuple[str, bool]:
-    """Return the name of the region, and whether it is on a GPU."""
+    """Return the name of the region, and True if it is on a GPU."""
     return call.arguments.get("name", ""), call.arguments.get("kind") == "cuda"

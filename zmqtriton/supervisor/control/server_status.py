@@ -92,7 +92,7 @@ class ServerStatus:
         }
 
     def started(self, started_s: float) -> None:
-        """The supervisor itself has been started."""
+        """Record the start of the supervisor itself."""
         self._started_s[0] = started_s
 
     def process_started(self, serial: int, pid: int, started_s: float) -> None:
@@ -105,7 +105,7 @@ class ServerStatus:
         self._clients.forget(serial)
 
     def peer_ended(self, serial: int) -> None:
-        """A process that is neither the supervisor nor a stub has ended."""
+        """Forget a dead process that was neither the supervisor nor a stub."""
         self._clients.forget(serial)
         self._turns.forget(serial)
 
@@ -118,7 +118,7 @@ class ServerStatus:
             self._turns.take(peer.serial, peer.role, call.arguments)
 
     def messages_malformed(self, messages: int) -> None:
-        """Messages were dropped: they did not decode, or made no sense from where they came."""
+        """Count dropped messages: malformed ones, or ones that their sender may not send."""
         self._malformed += messages
 
     def _identity(self) -> dict[str, Any]:
@@ -153,7 +153,7 @@ class ServerStatus:
         return {**document, **report}
 
     def _take_own_turns(self, of_broker: dict[str, Any]) -> None:
-        """Take the turns of those that need not call the supervisor."""
+        """Record the turns of the processes that do not call the supervisor."""
         self._turns.take(0, "supervisor", self._server.loop_turns())
         for peer in self._peers.all():
             if peer.role == BROKER:
@@ -180,7 +180,7 @@ class ServerStatus:
         return {model.name: model.load_phase for model in models if model.is_loading}
 
     def summary(self) -> str:
-        """One line for people."""
+        """Return a line that sums up the status for people."""
         models = self._models.values()
         infos = [news for model in models for news in model.version_infos()]
         expected = [news for news in infos if news.version and not _may_be_missing(news)]
@@ -260,9 +260,9 @@ class ServerStatus:
 def describe_holders(
     holders: Iterable[tuple[int, int, int]], processes: Iterable[Mapping[str, Any]]
 ) -> list[dict[str, Any]]:
-    """Return the memory of models that others hold: what they read, or keep to read it again.
+    """Return the memory of models that other processes hold, to read it once or again.
 
-    `holders` has the serials of holder and owner, and the bytes.
+    `holders` has the serial numbers of holder and owner, and the bytes.
     """
     by_serial = {row.get("serial", 0): row for row in processes}
     rows = [(by_serial.get(holder), by_serial.get(owner), size) for holder, owner, size in holders]
@@ -286,7 +286,7 @@ def _may_be_missing(news: wire.VersionInfo) -> bool:
 
 
 def describe_server(settings: Settings, directory: str, ready: str) -> dict[str, Any]:
-    """Describe the server, for people who have several; `ready` puts its state into words."""
+    """Describe the server, for people who have several servers; `ready` is its state in words."""
     frontend = settings.frontend
     services: dict[str, Http | Grpc | MetricsService]
     services = {"http": frontend.http, "grpc": frontend.grpc, "metrics": frontend.metrics_service}
@@ -326,7 +326,7 @@ def describe_processes(
 ) -> list[dict[str, Any]]:
     """Describe the processes.
 
-    `started_s` is the wall clock by serial number, with 0 for the supervisor.
+    `started_s` has wall clock times by serial number; 0 is the supervisor's.
     """
     processes: list[dict[str, Any]] = [
         {"role": "supervisor", "pid": pid, "started_s": started_s.get(0, 0.0), "state": phase}
@@ -368,7 +368,7 @@ def describe_processes(
 
 
 def _last_reason(reason: Reason | None) -> dict[str, Any]:
-    """Return why a process ended, for people and for programs."""
+    """Return the reason why a process ended, for people and for programs."""
     if reason is None:
         return {"last_reason": ""}
     return {"last_reason": shorten(reason.text), "why": reason.document()}
@@ -386,7 +386,7 @@ class Clients:
         self._totals: dict[Key, int] = {}
 
     def take(self, serial: int, figures: Mapping[str, Any]) -> None:
-        """Take the figures of a process; values of another form do not count."""
+        """Record the figures of a process; values of other types do not count."""
         memory = _mapping(figures.get("memory"))
         if memory:
             self._memory[serial] = {kind: _number(memory.get(kind)) for kind in _KINDS}
@@ -437,7 +437,7 @@ def _number(value: Any) -> int:
 
 
 class LoopTurnsTable:
-    """The turns of the loops of all processes: the longest of each, and how many took how long.
+    """The turns of the loops of all processes: the longest of each, and a histogram of times.
 
     Each process measures its own turns and reports them; the counts outlive the process.
     """
@@ -451,7 +451,7 @@ class LoopTurnsTable:
         self._totals: dict[str, tuple[list[int], float]] = {}
 
     def take(self, serial: int, role: str, report: Mapping[str, Any]) -> None:
-        """Take the report of a process; one of another form does not count."""
+        """Record the report of a process; a report of another form does not count."""
         counts: Any = report.get("counts")
         sum_s: Any = report.get("sum_s")
         if type(counts) is not list or len(counts) != _SIZE:

@@ -1,8 +1,8 @@
-"""Hand over from a running server to its successor: the calls between the two, on both sides.
+"""Hand-over from a running server to its successor: the calls between the two, on both sides.
 
-1. The successor takes the listening sockets and loads its models.
-2. It repeats the control calls that the old server has received since its start, then serves.
-3. It tells the old server to leave. Before this step the old server is unchanged.
+1. The successor takes the listening sockets and loads its models. 2. It repeats the control calls
+that the old server has received since its start, then serves. 3. It orders the old server to leave.
+Before this step the old server is unchanged.
 
 From step 2 on, each server forwards new control calls to the other before it answers them: a client
 can register its memory over a connection to one server, and refer to it over a connection to the
@@ -43,7 +43,7 @@ _WITH_FILES = (
 
 
 class ToldPart(Protocol):
-    """A part of the server with state from control calls, which a successor needs, too."""
+    """A part of the server with state from control calls, which a successor also needs."""
 
     def repeated_calls(self) -> Iterable[RepeatedCall]:
         """Return the calls that create this state at a server that takes over."""
@@ -52,10 +52,10 @@ class ToldPart(Protocol):
 class LeavingServer(Protocol):
     @property
     def is_stopping(self) -> bool:
-        """True once nothing new may begin."""
+        """True once no new work may begin."""
 
     def leave_to_successor(self) -> None:
-        """End the server in order; another has its sockets."""
+        """End the server in order; another server has its sockets."""
 
     def stop(self, status: int = 0) -> None:
         """End the server in order."""
@@ -72,7 +72,7 @@ class Succession:
         *,
         leaves_models: bool,
     ) -> None:
-        """Set up with the parts whose calls are repeated: those on models later, if so wanted."""
+        """Set up with the parts whose calls are repeated; `leaves_models`: models' calls later."""
         self._plan = plan
         self._server = server
         self._manager = manager
@@ -113,12 +113,12 @@ class Succession:
         return BY_ACTION
 
     def _wait(self, call: ControlCall) -> Promise[None]:
-        """Answer when another server has taken over."""
+        """Answer once another server has taken over."""
         self._manager.is_being_replaced = True
         return self._has_taken_over
 
     def _check_service(self, call: ControlCall) -> None:
-        """Raise Unsupported if systemd runs this server, and not the caller in the same service."""
+        """Raise Unsupported if systemd runs this server, but the caller is not in its service."""
         ours, reload = self._start.invocation, self._start.reload
         if self._manager.is_there and ours and call.arguments.get("invocation") != ours:
             raise Unsupported(f"systemd runs this server: `systemctl {reload}` replaces it")
@@ -151,7 +151,7 @@ class Succession:
         self._manager.wait_for_turn()
 
     async def inherit(self, perform: Perform) -> None:
-        """Repeat the calls to the predecessor, if there is one; stop if this server stops."""
+        """Repeat the predecessor's calls, if there is a predecessor; stop if this server stops."""
         if not self._is_predecessor:
             return
         result = await self._ask("succession.calls", {})
@@ -169,7 +169,7 @@ class Succession:
         return self._leaves_models and not verb.startswith(_WITHOUT_MODELS)
 
     async def inherit_rest(self, perform: Perform) -> None:
-        """Repeat the calls that are about models."""
+        """Repeat the calls about models."""
         later, self._later = self._later, []
         await self._repeat(later, perform)
 
@@ -189,7 +189,7 @@ class Succession:
             await Promise[None]()
 
     async def take_over(self, is_open: Promise[None]) -> None:
-        """Have the server before leave as soon as this one serves."""
+        """Let the predecessor leave as soon as this server serves."""
         await is_open
         if self._is_predecessor:
             self._plan.log("I", "This server serves; the one before is told to leave.")
@@ -200,7 +200,7 @@ class Succession:
 
     @property
     def has_other(self) -> bool:
-        """True while another server has the same sockets, before this one or after it."""
+        """True while another server has the same sockets: a predecessor or a successor."""
         return self._other != 0
 
     def is_other(self, caller: int) -> bool:
@@ -211,11 +211,11 @@ class Succession:
         await self._plan.until(lambda: not self._is_repeating)
 
     def is_for_other_alone(self, verb: str) -> bool:
-        """True if this server leaves, and the call is for the one that stays."""
+        """True if this server leaves, and only the other server should perform the call."""
         return self._has_left and not verb.startswith(_OF_BOTH)
 
     async def ask_other(self, verb: str, arguments: dict[str, Any]) -> wire.CallResult:
-        """Have the other server perform a call; return its answer."""
+        """Let the other server perform a call; return its answer."""
         result = await self._ask(verb, arguments)
         if result is None:
             raise Unavailable("Server exiting")
@@ -249,7 +249,7 @@ class Succession:
             self._plan.answer(answer.id, answer)
 
     def caller_ended(self, caller: int) -> None:
-        """A caller has ended; if it is the other server, this one is alone."""
+        """Forget a caller that has ended; if it was the other server, this one is alone."""
         if not self.is_other(caller):
             return
         self._other, self._hears_changes, self._forgotten = 0, False, []

@@ -1,7 +1,7 @@
 """The table of control calls: the answer to each verb, and the callers that may use it.
 
-The parts of the core and the features name their verbs; `control.py` has the whole table. Only
-types, and what several tables need, as the arguments that several calls have.
+The parts of the core and the features name their verbs; `control.py` has the whole table. This
+module has only types, and the common parts of several tables, such as common arguments.
 """
 
 from __future__ import annotations
@@ -81,7 +81,7 @@ def never(arguments: dict[str, Any]) -> bool:
 
 
 def nothing(call: ControlCall) -> None:
-    """Nothing of the call concerns a server that takes over."""
+    """Repeat no call at a server that takes over."""
 
 
 def the_same_changes(call: ControlCall) -> dict[str, Any] | None:

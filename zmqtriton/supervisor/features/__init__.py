@@ -1,1 +1,1 @@
-"""Features of the supervisor, one room each. The core knows none of them."""
+"""Features of the supervisor, a package for each. The core knows none of them."""

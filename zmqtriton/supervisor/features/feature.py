@@ -1,8 +1,8 @@
 """A feature of the supervisor, as the core knows it: hooks that do nothing by default.
 
 A feature is a class with one parameter: the parts of the core that features may use. The core makes
-one of each class in its list (`features/table.py`), and knows none by name. Features do not know
-each other either: one learns of another by a hook or from the state of a model. Like the core they
+one object of each class in its list (`features/table.py`), and knows no feature by name. Features
+do not know each other either: they communicate by hooks and the state of models. Like the core they
 do no I/O, know no clock and never block.
 """
 
@@ -45,14 +45,14 @@ class HostServer(Protocol):
 
     @property
     def is_stopping(self) -> bool:
-        """True once nothing new may begin."""
+        """True once no new work may begin."""
 
     @property
     def is_moving(self) -> bool:
-        """True while models move to this server from the one before."""
+        """True while models move to this server from its predecessor."""
 
     def get_or_create_model(self, name: str) -> ServedModel:
-        """Return the model; make it known if it was not."""
+        """Return the model; create it if it is unknown."""
 
     def list_repository(self) -> Promise[RepositoryNames]:
         """Return the names of the repositories' models."""
@@ -63,7 +63,7 @@ class HostServer(Protocol):
         """Load a model; `renews` replaces its processes even if nothing has changed."""
 
     def unload(self, model: str, dependents: bool) -> Promise[None]:
-        """Unload a model; kept when it can no longer be asked."""
+        """Unload a model; resolved when no client can use it any more."""
 
     def perform(self, verb: str, arguments: dict[str, Any]) -> Promise[Any]:
         """Perform a control call, of the core or a feature; return its result, or the error."""
@@ -89,7 +89,7 @@ class Feature:
     """The hooks, in the order of the server's life."""
 
     def __init__(self, core: CoreParts) -> None:
-        """Keep what it needs of the core, which is not complete yet."""
+        """Keep parts of the core, which is not complete yet."""
         self._plan = core.plan
         self._server = core.server
         self._counts = core.counts
@@ -106,22 +106,22 @@ class Feature:
 
     @property
     def verbs(self) -> Verbs:
-        """The control calls that it answers."""
+        """Return the control calls that it answers."""
         return {}
 
     @property
     def helpers(self) -> Iterable[HelperOwner]:
-        """The owners of processes that do one task for it."""
+        """Return the owners of the feature's helper processes, which do one task each."""
         return ()
 
     @property
     def source(self) -> ModelSource | None:
-        """The source of models that are not on this machine; one feature at most has it."""
+        """Return the source of models that are not on this machine; at most one feature has one."""
         return None
 
     @property
     def why_never_loaded(self) -> Reason | None:
-        """The reason of a model that was never loaded, for the repository index."""
+        """Return the reason of a model that was never loaded, for the repository index."""
         return None
 
     def repeated_calls(self) -> Iterable[RepeatedCall]:
@@ -147,21 +147,21 @@ class Feature:
     # ------------------------------------------------------------------ models
 
     def load_began(self, blueprint: Blueprint) -> None:
-        """A model was read and is about to be built."""
+        """Handle a model that was read and is about to be built."""
 
     def load_succeeded(self, blueprint: Blueprint) -> None:
-        """A model serves as its blueprint says."""
+        """Handle a model that serves as its blueprint says."""
 
     def load_ended(self, name: str) -> None:
-        """A load of this model has ended, well or badly."""
+        """Handle the end of a load, whether it succeeded or not."""
 
     def forget_model(self, name: str) -> None:
-        """A model is gone with its directory."""
+        """Forget a model whose directory is gone."""
 
     # ---------------------------------------------------------- what is shown
 
     def news(self) -> Iterable[Any]:
-        """Return the messages that a new frontend needs before those about models."""
+        """Return the messages that a new frontend needs before the messages about models."""
         return ()
 
     def describe(self, counts: Iterable[Mapping[str, Any]]) -> Mapping[str, Any]:
@@ -170,12 +170,12 @@ class Feature:
 
     @property
     def phase(self) -> str:
-        """The state of the server in one word, for its status line; "" for the usual one."""
+        """Return the state of the server in one word, for its status line; "" for the usual one."""
         return ""
 
 
 class Features:
-    """All features of a server: a hook that fails is logged, and the other features go on."""
+    """All features of a server: if a hook fails, this is logged, and other features continue."""
 
     def __init__(self, plan: Plan, features: Sequence[Feature]) -> None:
         self._plan = plan
@@ -189,7 +189,7 @@ class Features:
         return iter(self._features)
 
     def ask(self, hook: Callable[[Feature], _Answer]) -> Iterator[_Answer]:
-        """Yield the answers of those that do not fail; each is asked when its answer is needed."""
+        """Yield the answers of hooks that do not fail; each is called when its answer is needed."""
         for feature in self._features:
             try:
                 answer = hook(feature)

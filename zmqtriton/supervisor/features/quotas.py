@@ -55,7 +55,7 @@ def _limits(quota: Quota, server: ServerInfo) -> Iterator[tuple[Any, ...]]:
 
 
 def _paces(counts: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
-    """Return a row for each model with a pace, which its versions share."""
+    """Return a row for each model with a limited rate, which its versions share."""
     rows: dict[str, dict[str, Any]] = {}
     for entry in counts:
         pace, model = entry.get("pace"), entry["model"]
@@ -70,5 +70,5 @@ def _paces(counts: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
 def _row(
     model: str, quota: str, limit: float, used: int | None, exceeded: int | None
 ) -> dict[str, Any]:
-    """Return a row; None where there is nothing to count."""
+    """Return a row; None if there is nothing to count."""
     return {"model": model, "quota": quota, "limit": limit, "used": used, "exceeded": exceeded}

@@ -1,6 +1,6 @@
 """The settings of logs and traces: the options at start, then the changes by clients.
 
-Asked through `control.py`. Does no I/O.
+Used through `control.py`. Does no I/O.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ _FIELDS = {
 class LogSettingsFeature(Feature):
     """The log settings.
 
-    Asked through `control.py`. A change reaches every process over its lifeline; processes that
+    Used through `control.py`. A change is sent to every process over its lifeline; processes that
     start later get it with their Bootstrap. Does no I/O.
     """
 
@@ -47,7 +47,7 @@ class LogSettingsFeature(Feature):
         self._options = self._initial = core.info.settings.broker.log
 
     def repeated_calls(self) -> Iterable[RepeatedCall]:
-        """Return the settings that are not those of the start."""
+        """Return the settings that differ from the settings at the start."""
         names = {name: key for key, name in _FIELDS.items()}
         now, before = self._options._asdict(), self._initial._asdict()
         changes = {names[n]: value for n, value in now.items() if value != before[n]}
@@ -89,7 +89,7 @@ class LogSettingsFeature(Feature):
 
 
 def _parse_changes(changes: Mapping[str, Any]) -> dict[str, Any]:
-    """Check the changes; frontends have refused most errors in their protocol's words before."""
+    """Check the changes; frontends have refused most errors before, in their protocol's words."""
     fields: dict[str, Any] = {}
     for key, value in changes.items():
         kind: type[Any] = (
@@ -170,7 +170,7 @@ class TraceSettingsFeature(Feature):
         )
 
     def _count(self, call: ControlCall) -> None:
-        """Note what the process that stores traces has counted."""
+        """Record the counts of the process that stores traces."""
         counts = call.arguments.get("counts")
         if type(counts) is not dict or not all(type(count) is int for count in counts.values()):
             raise InvalidArgument("'counts' must be the numbers of traces")
@@ -212,7 +212,7 @@ class TraceSettingsFeature(Feature):
         return {**description, "trace_count": str(self._count_left(model))}
 
     def _count_left(self, model: str) -> int:
-        """Return the number of further traces; -1 is no limit."""
+        """Return the number of further traces; -1: no limit."""
         sampling = self._sampling(model if model in self._model_settings else "")
         traced = self._traced.get(sampling.counter, 0)
         return max(0, sampling.max_traces - traced) if sampling.max_traces >= 0 else -1
@@ -231,7 +231,7 @@ class TraceSettingsFeature(Feature):
             self._announce_all()
 
     def _announce_all(self) -> None:
-        """Announce the settings by model; those of all others under "".
+        """Announce the settings by model; the settings of all other models have the key "".
 
         Without a destination there are no traces.
         """

@@ -1,7 +1,7 @@
 """The features of the server; the core calls their hooks in this order.
 
-Imported where a core is built, and nowhere else. A new feature adds its class; one that a server
-can do without is an add-on.
+Imported only where a core is built. A new feature adds its class here; a feature that a server can
+do without is an add-on.
 """
 
 from __future__ import annotations

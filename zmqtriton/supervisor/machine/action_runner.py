@@ -90,7 +90,7 @@ class ActionRunner:
         self.error_texts: list[str] = []
 
     def run_all(self) -> None:
-        """Perform what the core has decided, and what it decides meanwhile."""
+        """Perform the core's decisions, including those that it makes until all are performed."""
         while self.exit_status is None:
             todo: list[actions.Action] | None = None
             with guarded("a decision"):  # the stories that have not failed go on
@@ -101,13 +101,13 @@ class ActionRunner:
                 self._run(action)
 
     def _run(self, action: actions.Action) -> None:
-        """Perform an action; a failure is the end of what it was for, and of nothing else."""
+        """Perform an action; a failure ends the task of this action, and no other."""
         handler = _HANDLERS[type(action)]
         with guarded(type(action).__name__, lambda error: self._fail(action, error)):
             handler(self, action)
 
     def _fail(self, action: Any, error: Exception) -> None:
-        """End what an action was for that could not be performed."""
+        """End the task of an action that could not be performed."""
         failure = InternalError(str(error))
         if isinstance(action, actions.Spawn | actions.SpawnStub | actions.PrepareEnvironment):
             reason = Reason.of(Kind.NOT_STARTED, f"it cannot be started: {error}")
@@ -140,7 +140,7 @@ class ActionRunner:
         self._children.signal(*action)
 
     def _answer(self, action: Any, answer: Promise[Any]) -> None:
-        """Answer an action when it is over."""
+        """Answer an action when it is finished."""
         answer.at_end(partial(self._pass_on, action.ticket, answer))
 
     def _pass_on(self, ticket: int, answer: Promise[Any]) -> None:

@@ -37,7 +37,7 @@ class Worker:
         self._theirs: socket.socket
 
     def submit(self, task: Callable[[], _Answer]) -> Promise[_Answer]:
-        """Have the task run; its answer comes in the loop of the selector."""
+        """Let the task run; its answer comes in the loop of the selector."""
         answer = Promise[_Answer]()
         if self._thread is None and not self._begin():
             answer(task())
@@ -46,7 +46,7 @@ class Worker:
         return answer
 
     def _begin(self) -> bool:
-        """Begin the thread; return False where none can begin, the next task tries again."""
+        """Begin the thread; return False if no thread can begin. The next task tries again."""
         thread = threading.Thread(target=self._run, name=self._name, daemon=True)
         ours, theirs = socket.socketpair()
         try:

@@ -1,6 +1,6 @@
-"""Moments of the wall clock that stay right when that clock is set.
+"""Times of the wall clock that stay right when the clock is set.
 
-A machine may start with a wrong time, and get the right one from the network later.
+A machine may start with a wrong time, and get the right time from the network later.
 """
 
 from __future__ import annotations
@@ -19,6 +19,6 @@ def now_s() -> float:
 
 
 def step_s() -> float:
-    """Return by how much the wall clock was set since then; 0 without such a change."""
+    """Return the seconds that the wall clock was set forward since the start; 0 if it was not."""
     step_s = time.time() - now_s()
     return step_s if abs(step_s) > _LEAST_STEP_S else 0.0

@@ -1,8 +1,9 @@
 """The socket of zmqtriton-ctl: its permissions, and the channel of each connection.
 
 Only processes of the same user or of root are served, and never a model's: models have their own
-calls and must not command the server that runs them. What a model has started is below this process
-even if it has left its session and its parent is dead, since this process adopts orphans.
+calls and must not command the server that runs them. Processes that a model has started are
+descendants of this process even if they have left their session and their parent is dead, since
+this process adopts orphans.
 """
 
 from __future__ import annotations
@@ -85,9 +86,9 @@ class ControlSocket:
 
 
 def _ancestors(pid: int) -> set[int]:
-    """Return the pids of a process's ancestors, as far as /proc shows them to this user.
+    """Return the pids of a process's ancestors, as far as this user can read them in /proc.
 
-    Raises OSError without the process itself.
+    Raises OSError if the process does not exist.
     """
     ancestors: set[int] = set()
     parent = _parent(pid)

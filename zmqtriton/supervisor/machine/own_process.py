@@ -56,9 +56,10 @@ def set_up(options: Options) -> None:
 
 
 def _restore_inheritance() -> None:
-    """Undo what a parent has ignored, blocked or masked, for all that this process starts, too.
+    """Undo what a parent has ignored, blocked or masked, also for all children.
 
-    Children could not be awaited, or nothing ended, or directories were closed to their owner.
+    Otherwise children could not be awaited, or not ended, or directories were closed to their
+    owner.
     """
     os.umask(os.umask(0o077) & 0o077)
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)
@@ -66,7 +67,7 @@ def _restore_inheritance() -> None:
 
 
 def warn(options: Options) -> None:
-    """Log the lacks of this machine with which a server can start."""
+    """Log the deficiencies of this machine despite which a server can start."""
     for lack in fitness.lacks(options):
         _log.warning("%s", lack.text)
 
@@ -123,11 +124,11 @@ class Signals:
         self._logged: set[int] = set()
 
     def fileno(self) -> int:
-        """Return the descriptor that is readable when `handle` has something to do."""
+        """Return the descriptor that is readable when `handle` has work to do."""
         return self._reader.fileno()
 
     def catch(self) -> None:
-        """Take the signals from now on."""
+        """Catch the signals from now on."""
         for end in (self._reader, self._writer):
             end.setblocking(False)
         signal.set_wakeup_fd(self._writer.fileno(), warn_on_full_buffer=False)
@@ -140,7 +141,7 @@ class Signals:
             signal.signal(number, lambda number, frame: None)
 
     def handle(self) -> None:
-        """Do what the signals that have come ask for."""
+        """Act on the signals that have come."""
         for number in self._reader.recv(64):
             if number == signal.SIGHUP and self._has_terminal_alone and not _foreground_group():
                 _log.info("The terminal is closed: the server stops")
@@ -169,7 +170,7 @@ class Signals:
 def _foreground_group() -> int:
     """Return the processes that keys of this one's terminal reach, such as Ctrl-C.
 
-    0 without a terminal: the kernel takes a closed one away.
+    0 without a terminal: the kernel removes a closed one.
     """
     with suppress(OSError):
         terminal = os.open("/dev/tty", os.O_RDONLY | os.O_NOCTTY | os.O_CLOEXEC)

@@ -21,7 +21,7 @@ from zmqtriton_floor import wire
 
 
 class LoadListener(Protocol):
-    """Hears of models before a load serves them, of serving ones, and of each load's end."""
+    """Receives news of models: before a load serves, while it serves, and at each load's end."""
 
     def load_began(self, blueprint: Blueprint) -> None: ...
 
@@ -49,7 +49,7 @@ class ModelContext(NamedTuple):
 
 
 class LoadedModel(GenerationOwner, Protocol):
-    """A model as its loads see it; it owns a generation from the moment that that serves."""
+    """A model as its loads see it; it owns a generation once the generation serves."""
 
     name: str
     versions: dict[int, ServedVersion]
@@ -60,7 +60,7 @@ class LoadedModel(GenerationOwner, Protocol):
         """Record that all versions of the blueprint serve, and unload other versions."""
 
     def publish(self, version: ServedVersion) -> None:
-        """Tell the frontends of a version."""
+        """Send a version's state to the frontends."""
 
     def version_infos(self) -> list[wire.VersionInfo]:
-        """Return everything that frontends must know of it."""
+        """Return the messages about the model that frontends need."""

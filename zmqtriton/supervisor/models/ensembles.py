@@ -1,4 +1,4 @@
-"""Ensembles: generations without processes, and what they need of their members.
+"""Ensembles: generations without processes, and their members.
 
 An ensemble is loaded after its members, executes in the broker, and is as ready as the least ready
 of them. Does no I/O.
@@ -34,11 +34,11 @@ class Member(Callee, Protocol):
 
     @property
     def was_explicitly_loaded(self) -> bool:
-        """True if it was loaded for its own sake and not only for a caller's."""
+        """True if it was loaded for its own sake and not only for a caller."""
 
     @property
     def why_not_loaded(self) -> Reason:
-        """Return the reason of the first version that does not serve; the text has all."""
+        """Return the reason of the first version that does not serve; the text has all reasons."""
 
     def member_changed(self, name: str) -> None:
         """Publish the state of an ensemble again, since a model that it may call has changed."""
@@ -55,7 +55,7 @@ class Members(Protocol):
 
 
 class EnsembleMembers:
-    """All models, as ensembles see them."""
+    """All models, as the loads of ensembles use them."""
 
     def __init__(self, server: Members) -> None:
         self._server, self._models = server, server.models
@@ -110,7 +110,7 @@ class EnsembleMembers:
         return ensemble.finalize_config(members)
 
     def _depth(self, name: str) -> int:
-        """Return the depth of the ensembles within a serving model; 0 for other models."""
+        """Return the depth of ensembles within a serving model; 0 for other models."""
         model = self._models.get(name)
         members = model.dependencies.served_members if model else ()
         return 1 + max(map(self._depth, members)) if members else 0
@@ -154,16 +154,16 @@ class EnsembleMembers:
         return None
 
     def notify_ensembles(self, name: str) -> None:
-        """Tell the ensembles that call a model that it has changed."""
+        """Notify the ensembles that call a changed model."""
         for each in self._ensembles & self._models.keys():
             self._models[each].member_changed(name)
 
     # -------------------------------------------------------------- unloading
 
     def unload_order(self, name: str) -> list[str]:
-        """Return which models are unloaded with this one, callers first.
+        """Return the models that are unloaded with this one, callers first.
 
-        Those that call it; and of those that it calls, the ones that were loaded for its sake only.
+        These are its callers, and the models that were loaded only for its sake.
         """
         leaving = [name]
         for each in leaving:
@@ -246,4 +246,4 @@ class EnsembleGeneration(Generation):
         self.owner.generation_loaded(self)
 
     def _keep_answering(self) -> None:
-        """The broker drains it."""
+        """Leave the draining to the broker."""

@@ -1,7 +1,7 @@
 """The environments that loads need, each prepared by a process that answers once.
 
-That process says how far it is. The same environment may be prepared for several models at a time:
-those processes settle between them which of them makes it. Does no I/O.
+The process reports its progress. The same environment may be prepared for several models at a time:
+then the processes settle which of them makes it. Does no I/O.
 """
 
 from __future__ import annotations
@@ -77,7 +77,7 @@ class EnvironmentPreparations(HelperOwner):
         return list(self._processes.values())
 
     def describe_preparations(self) -> list[dict[str, Any]]:
-        """Describe how far each is, for the status."""
+        """Describe the progress of each preparation, for the status."""
         return [each.status.describe(self._plan.now_s) for each in self._waiting.values()]
 
     def phase(self, model: str) -> str:
@@ -86,7 +86,7 @@ class EnvironmentPreparations(HelperOwner):
         return next(phases, "")
 
     def give_up(self, model: str) -> None:
-        """Go on without the environment that is prepared for a model: nothing needs it."""
+        """Continue without the environment that is prepared for a model: it is not needed."""
         for serial in [s for s, each in self._waiting.items() if each.model == model]:
             self._cancel(serial).outcome(SERVER_ENVIRONMENT)
 
@@ -105,7 +105,7 @@ class EnvironmentPreparations(HelperOwner):
             self._processes[serial]["state"] = status.phase
 
     def handle_result(self, serial: int, answer: wire.CallResult) -> bool:
-        """Take an answer; False if it was not awaited here."""
+        """Process an answer; False if it was not awaited here."""
         if serial not in self._waiting:
             return False
         outcome = self._waiting.pop(serial).outcome

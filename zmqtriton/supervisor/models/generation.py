@@ -41,11 +41,11 @@ class GenerationOwner(Protocol):
     """Receives a generation's events; by default it ignores them."""
 
     def generation_loaded(self, generation: Generation) -> None:
-        """All instances are ready for the first time."""
+        """Handle the first time that all instances are ready."""
         return
 
     def generation_failed(self, generation: Generation, error: ZmqTritonError) -> None:
-        """It could not be loaded; it is ending."""
+        """Handle a generation that could not be loaded and is ending."""
         return
 
     def generation_changed(self, generation: Generation) -> None:
@@ -53,15 +53,15 @@ class GenerationOwner(Protocol):
         return
 
     def generation_given_up(self, generation: Generation) -> None:
-        """Handle the loss of all instances of a serving generation, or a vain new try."""
+        """Handle the loss of all instances of a serving generation, or another failed try."""
         return
 
     def generation_revived(self, generation: Generation) -> None:
-        """An instance has come up after all had been given up; the broker has been told."""
+        """Handle an instance that is ready after all had been given up; the broker knows."""
         return
 
     def generation_ended(self, generation: Generation) -> None:
-        """Its last process has ended."""
+        """Handle the end of the generation's last process."""
         return
 
 
@@ -80,7 +80,7 @@ class GenerationReadiness(Protocol):
         """True if every instance is given up, and none is being tried."""
 
     def with_is_ready(self) -> list[StubPlace]:
-        """Return the ready instances whose models must be asked, too."""
+        """Return the ready instances whose models must also be asked."""
 
 
 class Generation:
@@ -133,7 +133,7 @@ class Generation:
         return f"model '{self.blueprint.name}' version {self.version}"
 
     def _transition(self, event: states.Event) -> None:
-        """Change the state; nothing else writes it."""
+        """Change the state; no other code writes it."""
         self.state = states.next_state(
             states.GENERATION_TRANSITIONS, self.state, event, f"{self.label} ({self.number})"
         )
@@ -189,7 +189,7 @@ class Generation:
         self._keep_answering()
 
     def on_drained(self) -> None:
-        """The broker has answered the last request."""
+        """Handle the broker's report that it has answered the last request."""
         if self.state is not GenerationState.DRAINING:
             return
         self._transition(states.NothingOutstanding())
@@ -204,7 +204,7 @@ class Generation:
     # ------------------------------------------------------ other instances
 
     def change_instance_groups(self, blueprint: Blueprint) -> Promise[None]:
-        """Change the instances. Raises ZmqTritonError if it cannot be done."""
+        """Change the instances. Raises ZmqTritonError if this is impossible."""
         finished = blueprint.final_config or blueprint.finalize_config(self._completion)
         claim = partial(self._introductions.resources.claim, self.number)
         return self._scope.tell(change_groups(self._plan, self, blueprint, finished, claim))
@@ -254,7 +254,7 @@ class Generation:
     # --------------------------------------------------------- what happens
 
     def handle(self, instance: StubPlace, event: states.Event) -> None:
-        """Take an event of one of the instances."""
+        """Handle an event of one of the instances."""
         before, serial = instance.state, instance.serial
         instance.handle(event)
         if instance.serial != serial:
@@ -275,7 +275,7 @@ class Generation:
             self._on_instance_changed(instance, before)
 
     def _on_instance_changed(self, instance: StubPlace, before: InstanceState) -> None:
-        """Draw the conclusions from a changed instance."""
+        """Act on the change of an instance."""
         if self.state is GenerationState.LOADING:
             if instance.state is InstanceState.FAILED:
                 self._fail(instance.load_failure())
@@ -310,7 +310,7 @@ class Generation:
             self.owner.generation_changed(self)
 
     def _keep_answering(self) -> None:
-        """Start an instance if none is left for the requests that wait; abort if none can come."""
+        """Start an instance if none is left for the waiting requests; abort if none can start."""
         # Passive instances wait for the others, unless there are none.
         waiting = self.instances.active or self.instances
         # instances of a guest, and of a generation that was given up, do not come back
@@ -476,7 +476,7 @@ def log_death(
 
 
 class BrokerEntry:
-    """Announces a generation and its instances to the broker, and takes them back."""
+    """Announces a generation and its instances to the broker, and retires them."""
 
     def __init__(self, introductions: Introductions, number: int, model: str, version: int) -> None:
         self._introductions = introductions

@@ -1,9 +1,9 @@
-"""One instance of a model: its current stub, and when the next one is started.
+"""One instance of a model: its current stub, and the time when the next one is started.
 
-Its generation gives it events and reads its state; `_set_state` alone writes that state. A stub
-that dies is replaced at once the first time, then after growing pauses. One that has died too often
-is given up: from then on it is tried once in a while. Does no I/O and does not know what a
-configuration means.
+Its generation sends it events and reads its state; only `_set_state` writes the state. The first
+time a dead stub is replaced at once, later after growing pauses. An instance whose stubs have died
+too often is given up: from then on it is tried once in a while. Does no I/O and does not interpret
+the configuration.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ def describe_error(error: ZmqTritonError) -> Reason:
 
 
 def shorten(text: str) -> str:
-    """Shorten a text from the front: at the end Python names the error."""
+    """Shorten a text at its front: at the end Python names the error."""
     return text if len(text) <= MAX_REASON else "..." + text[-MAX_REASON + 3 :]
 
 
@@ -67,7 +67,7 @@ _EXCEPTION_TYPES = {**dict.fromkeys(Kind.EXCEPTION.values, str), "line": int}
 
 
 class ProcessLost(InternalError):
-    """Raised when a process ended without saying why, so that the next one may well succeed."""
+    """Raised when a process ended without giving a reason, so that the next one may succeed."""
 
 
 class InstanceOwner(Protocol):
@@ -149,7 +149,7 @@ class StubPlace:
 
     @property
     def is_given_up(self) -> bool:
-        """True if it has died too often and not worked since, though it may be tried just now."""
+        """True if it has died too often and not worked since, even if it is being tried now."""
         return self.state is InstanceState.FAILED or self._deaths_when_given_up > 0
 
     @property
@@ -171,19 +171,16 @@ class StubPlace:
         return lost.because(Kind.STUB_LOST, death, instance=self.name)
 
     def drained(self) -> None:
-        """The broker has its last answer."""
+        """Handle the broker's report of its last answer."""
         if self.state is InstanceState.DRAINING:
             self.handle(states.DrainFinished())
 
     def mark_executed(self) -> None:
-        """The broker has seen its first execution end."""
+        """Handle the broker's report that its first execution has ended."""
         self._has_executed = True
 
     def handle(self, event: states.Event) -> None:
-        """Take an event: change the state as the table says.
-
-        Do what belongs to the new state.
-        """
+        """Handle an event: change the state by the table, and act on the new state."""
         following = states.next_state(
             states.INSTANCE_TRANSITIONS, self.state, event, f"instance '{self.name}'"
         )
@@ -193,7 +190,7 @@ class StubPlace:
             act(self, event)
 
     def _set_state(self, state: InstanceState, event: states.Event) -> None:
-        """Change the state; nothing else writes it."""
+        """Change the state; no other code writes it."""
         if isinstance(event, states.ProcessExited):
             self.death_reason = self._explain_exit(event)
         if state is not self.state and self._timer is not None:
@@ -201,9 +198,9 @@ class StubPlace:
         self.state = state
 
     def _explain_exit(self, exited: states.ProcessExited) -> Reason:
-        """Return why the process ended.
+        """Return the reason why the process ended.
 
-        Its own report, or the reason it was killed for, comes first.
+        Its own report, or the reason of its kill, has precedence.
         """
         verdict, self._stated_reason = self._stated_reason, None
         # while it serves, its last line is about something else
@@ -374,7 +371,7 @@ _ACTS: dict[type[states.Event], Callable[[StubPlace, Any], None]] = {
 
 
 def stub_event(message: Any) -> states.Event | None:
-    """Return the event of a stub's message, or None if it is not one."""
+    """Return the event of a stub's message; None if the message is not an event."""
     if isinstance(message, wire.ConfigCompleted):
         return states.InstanceConfigCompleted(message.config)
     if isinstance(message, wire.ModelLoaded):
@@ -396,14 +393,14 @@ def _believable(reason: Reason) -> Reason:
 
 
 def describe_giving_up(instance: StubPlace) -> str:
-    """Return after how much an instance was given up, and when it is tried again."""
+    """Return a text: after how many deaths an instance was given up, and the next try's time."""
     text = f"given up after {instance.recent_deaths} deaths"
     pause_s = instance.retry_after_s
     return f"{text}, tried again every {pause_s:g} s" if pause_s else text
 
 
 def _downtime(instance: StubPlace, death: Reason) -> Reason:
-    """Return why an instance is not there that has died: what becomes of it."""
+    """Return the reason why a dead instance is missing, and the next step for it."""
     text, deaths = f"instance '{instance.name}': {shorten(death.text)}", instance.recent_deaths
     if instance.is_given_up:
         return Reason.of(
@@ -429,17 +426,17 @@ class InstanceSet(list[StubPlace]):
 
     @property
     def active(self) -> list[StubPlace]:
-        """The instances that may be given requests."""
+        """Return the instances that may get requests."""
         return [instance for instance in self if not instance.slot.is_passive]
 
     @property
     def staying(self) -> list[StubPlace]:
-        """The instances that no change of the generation is removing."""
+        """Return the instances that no change of the generation is removing."""
         return [instance for instance in self if not instance.is_being_removed]
 
     @property
     def ready(self) -> list[StubPlace]:
-        """The instances that can execute."""
+        """Return the instances that can execute."""
         return [i for i in self.active if i.state is InstanceState.READY]
 
     @property
@@ -462,7 +459,7 @@ class InstanceSet(list[StubPlace]):
         return next((_downtime(i, i.death_reason) for i in self.active if i.death_reason), None)
 
     def with_is_ready(self) -> list[StubPlace]:
-        """Return the ready instances whose models must be asked, too."""
+        """Return the ready instances whose models must also be asked."""
         return [instance for instance in self.ready if instance.has_is_ready]
 
     def find(self, serial: int) -> StubPlace | None:

@@ -2,12 +2,12 @@
 
 Other groups: instances that stay are not touched. New instances are started first, and superfluous
 ones leave once all of the new ones are ready, so there are never fewer instances than before or
-after. If a new one fails, all new ones end and the generation is as it was.
+after. If a new one fails, all new ones end and the generation is unchanged.
 
 Other code: the instances are replaced one by one. A new one is started first; when it is ready, one
 of the old leaves, so there are as many as before at any time, behind the same queue. If a new one
-fails, the roll stops: those that are not replaced yet go on with the code that they have imported.
-Does no I/O.
+fails, the roll stops: instances that are not yet replaced continue with the code that they have
+imported. Does no I/O.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ async def change_groups(
     finished: FinalConfig,
     claim: ClaimResources,
 ) -> None:
-    """Give a generation other groups. Raises ZmqTritonError if it stays as it was."""
+    """Give a generation other groups. Raises ZmqTritonError if it stays unchanged."""
     # one that an earlier change removes may still be answering
     present = generation.instances.staying
     before = [instance.slot for instance in present]
@@ -109,7 +109,7 @@ def match_slots(
 
 
 class NeedsNewGeneration(ZmqTritonError):
-    """Raised if the change is more than one of code, so that the model must be loaded anew."""
+    """Raised if more than the code has changed, so that the model needs a new generation."""
 
 
 class Roll:
@@ -130,7 +130,7 @@ class Roll:
         self._problem: ZmqTritonError | None = None
 
     async def tell(self) -> None:
-        """Replace the instances. Raises NeedsNewGeneration, or why one could not be started."""
+        """Replace the instances. Raises NeedsNewGeneration, or the error of a failed start."""
         if self._finished is not None:
             self._require_same_config(self._finished)
         while self._old:
@@ -152,7 +152,7 @@ class Roll:
         return self._finished is None and instance is self._starting
 
     def complete_config(self, reply: str) -> bool:
-        """Take the model's answer about its configuration; return whether it can be used."""
+        """Process the model's answer about its configuration; return whether it can be used."""
         try:
             finished = self._blueprint.finalize_config(reply)
             self._require_same_config(finished)
@@ -173,7 +173,7 @@ class Roll:
         return is_ready or self._find_problem() is not None
 
     def _find_problem(self) -> ZmqTritonError | None:
-        """Return why the roll cannot go on; a new instance may have died since it was ready."""
+        """Return the reason why the roll must stop; a new instance may have died when ready."""
         assert self._starting is not None
         died = (one for one in self._replacements if one.death_reason)
         failed = find_failure([self._starting]) or next(died, None)

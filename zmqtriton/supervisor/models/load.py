@@ -1,13 +1,13 @@
-"""One load of a model, from its request to its end: a machine, whose picture is in `states.py`.
+"""One load of a model, from its request to its end: a machine, drawn in `states.py`.
 
-A load finds out what to build: the model as its files have it, after the models that it calls, or
-what serves with another number of instances. Then it has the environment prepared, starts a
-generation of each version, gives the versions that stay their new instances, and swaps in. As in
-Triton, all new generations serve or none does: they are swapped in once the last one is loaded, and
-what served before stays if one of them fails.
+A load determines what to build: the model as its files have it, after the models that it calls, or
+the serving versions with another number of instances. Then it lets the environment be prepared,
+starts a generation of each version, gives unchanged versions their new instances, and swaps in. As
+in Triton, all new generations serve or none does: they are swapped in once the last one is loaded,
+and the earlier ones stay if one of them fails.
 
-Belongs to a model, which runs at most one at a time, and owns generations until they serve. Does no
-I/O.
+Belongs to a model, which runs at most one load at a time, and owns generations until they serve.
+Does no I/O.
 """
 
 from __future__ import annotations
@@ -91,13 +91,13 @@ class Load:
         self._new: NewVersions | None = None
 
     def _take(self, event: states.Event) -> None:
-        """Change the state; nothing else writes it."""
+        """Change the state; no other code writes it."""
         whose = f"load of model '{self._model.name}'"
         self.state = states.next_state(states.LOAD_TRANSITIONS, self.state, event, whose)
 
     @property
     def phase(self) -> str:
-        """The phase that it is in, in words: what it waits for."""
+        """Return the load's phase, in words: the step that it waits for."""
         if self.state in _PHASES:
             return self._context.readings.phase(self._model.name) or _PHASES[self.state]
         if phase := self._context.preparations.phase(self._model.name):
@@ -127,7 +127,7 @@ class Load:
     async def _load(self) -> None:
         """Read the model, load the models that it calls, and build it.
 
-        Raises why not all versions serve.
+        Raises the reason why not all versions serve.
         """
         history, request = self._model.history, self._request
         await self._context.load_slots.acquire(self._model.name)
@@ -156,7 +156,7 @@ class Load:
             await self._build(reading)
 
     async def _build(self, blueprint: Blueprint, combined: CombinedConfig = NO_ENSEMBLE) -> None:
-        """Build all versions; an ensemble comes with its configuration, or why it has none.
+        """Build all versions; an ensemble comes with its configuration, or the error of making it.
 
         Raises the reason why a version cannot serve.
         """
@@ -235,7 +235,7 @@ class Load:
         return is_current and not request.renews
 
     def _note_failure(self, failure: ReadFailure) -> ZmqTritonError:
-        """Record that the model cannot be read; return the error for the client of the load."""
+        """Record the model as unreadable; return the error for the load's client."""
         self._model.history.record_read_failure(failure)
         text = failure.reason.text
         if not failure.is_duplicate and failure.fingerprint:
@@ -259,7 +259,7 @@ class Load:
         self._context.load_order.break_wait_cycles(self._model.name)
 
     async def _load_callees(self, blueprint: Blueprint) -> None:
-        """Load the models that it names first, whether or not they can be loaded."""
+        """Load the models that it names first; continue if some cannot be loaded."""
         self._record_dependencies(blueprint)
         if blueprint.callees:
             around, again = self._context, self._request.retry_failed_members
@@ -284,7 +284,7 @@ class Load:
     # ------------------------------------------------------ how it is built
 
     async def _refuse_all(self, name: str) -> None:
-        """Refuse a load without any version; the model is known from now on, also to frontends."""
+        """Refuse a load without any version; frontends know the model from now on."""
         self._take(states.AnnouncementBegun())
         for news in self._model.version_infos():
             self._context.audience.tell_frontends(news)
@@ -306,7 +306,7 @@ class Load:
     async def _prepare_environment(
         self, demand: Environment | EnvironmentSpec | None, new: NewVersions
     ) -> Environment:
-        """Return the environment. Raises ZmqTritonError if that fails."""
+        """Return the environment. Raises ZmqTritonError if it cannot be prepared."""
         if not isinstance(demand, EnvironmentSpec):
             return demand or SERVER_ENVIRONMENT
         if not new.needs_environment:
@@ -318,7 +318,7 @@ class Load:
     def cancel(self, why: Reason = UNLOADED, *, has_failed: bool = False) -> None:
         """Cancel the load: generations that do not serve yet end now.
 
-        Versions of a load that has failed by this are not loaded, so that the next one may begin.
+        Versions of a load that has failed by this are not loaded, so that the next load may begin.
         """
         self._scope.cancel()
         numbers = self._new.abort(why, has_failed=has_failed) if self._new is not None else []
@@ -328,7 +328,7 @@ class Load:
         self._end(error, states.LoadCancelled())
 
     def drop_version(self, number: int) -> None:
-        """Go on without a version that is being unloaded."""
+        """Continue without a version that is being unloaded."""
         new = self._new
         if new is None or not new.drop(number):
             return
@@ -347,7 +347,7 @@ class Load:
     def _error(
         self, failures: Mapping[int, Reason], problem: ZmqTritonError | None
     ) -> ZmqTritonError:
-        """Return why not all versions serve, in Triton's words."""
+        """Return the error, in Triton's words, if not all versions serve."""
         if problem is not None:
             # The ensemble itself cannot be made, whichever versions it has.
             texts = f"{problem.text}\n"

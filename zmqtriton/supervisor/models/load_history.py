@@ -52,7 +52,7 @@ class LoadHistory:
         override: LoadOverride | None,
         versions: Mapping[int, ServedVersion],
     ) -> bool:
-        """True if exactly this blueprint serves already."""
+        """True if exactly this blueprint serves now."""
         return (
             override is None
             and self._served_fingerprint == blueprint.fingerprint
@@ -66,9 +66,9 @@ class LoadHistory:
         return self._attempted_fingerprint != "" and self.override is None
 
     def was_attempted(self, fingerprint: str) -> bool:
-        """True if the last attempt was to load these files, with or without success.
+        """True if the last attempt was to load these files, successfully or not.
 
-        One that has lost a process says nothing of the files.
+        An attempt that lost a process proves nothing about the files.
         """
         is_void = self._has_lost_process and self._losses <= _RETRIES
         return self._attempted_fingerprint == fingerprint and not is_void
@@ -85,7 +85,7 @@ class LoadHistory:
         self.is_directory_gone = not failure.fingerprint
 
     def record_gone(self) -> None:
-        """Record that the directory is gone.
+        """Record a removed directory.
 
         If the same files return while the model is stopping, they must be loaded again.
         """
@@ -135,9 +135,9 @@ class LoadHistory:
         self.scale, self._scaled_groups = scale, blueprint.configured_groups
 
     def keep_scale(self, blueprint: Blueprint) -> Blueprint:
-        """Return the blueprint with the number of instances that the model has been given.
+        """Return the blueprint with the number of instances that a client has set.
 
-        If the configuration has other groups since then, it counts, and the number is dropped.
+        If the configuration has other groups since then, the number is dropped.
         """
         if self.scale is not None and blueprint.configured_groups != self._scaled_groups:
             self.scale = None
@@ -153,29 +153,29 @@ class Dependencies:
 
     @property
     def served_members(self) -> set[str]:
-        """The models that the ensemble calls, if the model is one and serves."""
+        """Return the models that the ensemble calls, if the model is one and serves."""
         return {name for version in self._versions.values() for name in members_of(version)}
 
     @property
     def members(self) -> list[str]:
-        """The same, with those of the last blueprint, which may not serve."""
+        """Return the serving ensemble's models, and the last blueprint's, which may not serve."""
         return sorted({*self._history.members, *self.served_members})
 
     @property
     def loaded_before(self) -> list[str]:
-        """The models that are loaded before this one."""
+        """Return the models that are loaded before this one."""
         return [*self.members, *self._history.callees]
 
     @property
     def callees(self) -> set[str]:
-        """The models that it calls or may call."""
+        """Return the models that it calls or may call."""
         generations = [version.generation for version in self._versions.values()]
         called = {callee for g in generations if g is not None for callee in g.callees}
         return called | set(self.members)
 
 
 def members_of(version: ServedVersion) -> tuple[str, ...]:
-    """The models that a version calls as an ensemble that serves."""
+    """Return the models that a version calls as a serving ensemble."""
     generation = version.generation if version.is_serving else None
     ensemble = generation.blueprint.ensemble if generation else None
     return ensemble.member_names if ensemble else ()

@@ -1,6 +1,6 @@
 """One model: its versions, its loads and its unloading.
 
-Owns generations from the moment that they serve; before that their load owns them. Does no I/O.
+Owns generations once they serve; before that their load owns them. Does no I/O.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ class ServedModel(GenerationOwner):
         return self._request(LoadRequest(retry_failed_members=True))
 
     def poll(self, settle_s: float) -> Promise[None]:
-        """Load models that have changed and then stayed the same for this long.
+        """Load a model that has changed and then stayed the same for this long.
 
         A failed load is retried only if the files have changed, or a process was lost.
         """
@@ -80,7 +80,7 @@ class ServedModel(GenerationOwner):
         return self._request(LoadRequest(is_poll=not again, retry_failed_members=again))
 
     def scale(self, scale: Scale) -> Promise[None]:
-        """Give the serving versions this number of instances; it stays over reloads."""
+        """Give the serving versions this number of instances, also after reloads."""
         return self._request(LoadRequest(scale=scale))
 
     def _request(self, request: LoadRequest) -> Promise[None]:
@@ -106,16 +106,16 @@ class ServedModel(GenerationOwner):
             load.cancel(why)
 
     def cancel_load(self, why: Reason) -> bool:
-        """Have the running load fail, if one runs, and begin the next; return whether one ran."""
+        """Let the running load fail, if one runs, and begin the next; return whether one ran."""
         is_loading = self.is_loading
         if is_loading:
             self._loads[0].cancel(why, has_failed=True)
         return is_loading
 
     def unload(self) -> Promise[None]:
-        """Unload the model; requests that it has are finished.
+        """Unload the model; its requests are finished.
 
-        Kept when clients cannot ask for it any more.
+        Resolved when clients cannot use it any more.
         """
         self.was_explicitly_loaded, self.was_explicitly_unloaded = False, True
         self.cancel_loads(UNLOADED)
@@ -222,7 +222,7 @@ class ServedModel(GenerationOwner):
     def why_not_loaded(self) -> Reason:
         """Return the reason of the first version that does not serve, or cannot now.
 
-        The text has those of all.
+        The text has all versions' reasons.
         """
         shown = [(n, *version.reported_state) for n, version in sorted(self.versions.items())]
         missing = [each for each in shown if each[1] is not ModelState.READY]
@@ -242,12 +242,12 @@ class ServedModel(GenerationOwner):
 
     @property
     def load_phase(self) -> str:
-        """The phase of the running load, in words, or ""."""
+        """Return the phase of the running load, in words, or ""."""
         return self._loads[0].phase if self._loads else ""
 
     @property
     def has_ended(self) -> bool:
-        """True if nothing of it is loaded, loading or ending."""
+        """True if no version of it is loaded, loading or ending."""
         return not self.is_loading and all(
             version.generation is None for version in self.versions.values()
         )
@@ -281,7 +281,7 @@ class ServedModel(GenerationOwner):
         return [final.config for final in finals if final is not None]
 
     def version_infos(self) -> list[wire.VersionInfo]:
-        """Return everything that frontends must know of it."""
+        """Return the messages about the model that frontends need."""
         if self.history.has_no_version and not self.versions:
             state = ModelState.UNAVAILABLE.value
             return [wire.VersionInfo(0, self.name, 0, state, NO_VERSION, 0, "", b"")]

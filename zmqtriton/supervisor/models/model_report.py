@@ -16,7 +16,7 @@ _OF_MEMBERS = frozenset((Kind.MEMBER_NOT_LOADED, Kind.MEMBER_NOT_READY))
 
 
 def is_ready(model: ServedModel, version: int) -> bool:
-    """True if this version can execute now; -1 means any version."""
+    """True if this version can execute now; -1: any version."""
     meant = [one for number, one in model.versions.items() if version in (-1, number)]
     is_able = any(one.reported_state[0] is ModelState.READY for one in meant)
     return is_able and not model.avoidances
@@ -30,13 +30,13 @@ def is_loaded(model: ServedModel) -> bool:
 
 
 def lacks_versions(model: ServedModel) -> bool:
-    """True if it should serve, and its last reading or load has left it without any version."""
+    """True if it should serve, but no version was found by its last reading or load."""
     history = model.history
     return not model.versions and (history.has_no_version or history.read_problem is not None)
 
 
 def serving_config(models: Mapping[str, ServedModel], name: str, version: int) -> dict[str, Any]:
-    """Return the configuration of a serving version, with -1 of the highest; {} if none serves."""
+    """Return the configuration of a serving version, or with -1 of the highest; {} without one."""
     model = models.get(name)
     if model is None:
         return {}
@@ -48,7 +48,7 @@ def serving_config(models: Mapping[str, ServedModel], name: str, version: int) -
 
 
 def code_of(model: ServedModel) -> dict[str, Any] | None:
-    """Return the path of the code of the highest serving version; None if none serves."""
+    """Return the path of the highest serving version's code; None if none serves."""
     serving = [n for n, one in model.versions.items() if one.is_serving]
     generation = model.versions[max(serving)].generation if serving else None
     if generation is None:
@@ -78,7 +78,7 @@ def index_entries(model: ServedModel) -> Iterator[dict[str, Any]]:
 
 
 def troubles(model: ServedModel) -> Iterator[dict[str, str]]:
-    """Return why versions are not ready or were not loaded anew, if that is not on purpose."""
+    """Return the reasons why versions are not ready or not reloaded, unless it is on purpose."""
     read_problem = model.history.read_problem
     judged = list(_judged(model)) or [("", ModelState.UNAVAILABLE, read_problem)]
     for number, state, reason in judged:
@@ -98,7 +98,7 @@ def _cause_of(reason: Reason) -> str:
 
 
 def _judged(model: ServedModel) -> Iterator[tuple[int | str, ModelState, Reason | None]]:
-    """Return each version with its state, and the reason of that."""
+    """Return each version with its state, and the reason of the state."""
     read_problem = model.history.read_problem
     for number, version in sorted(model.versions.items()):
         state, reason = version.reported_state
@@ -140,7 +140,7 @@ def _status(state: ModelState, reason: Reason | None) -> str:
 def repository_index(
     names: RepositoryNames, models: Mapping[str, ServedModel], never_loaded: Reason | None
 ) -> list[dict[str, Any]]:
-    """Return the entries; `never_loaded` is why a model was never tried, where it may be."""
+    """Return the entries; `never_loaded` is the reason of models that were never tried."""
     entries: list[dict[str, Any]] = []
     for name in sorted({*names, *models}):
         problem = names.get(name)
@@ -158,5 +158,5 @@ def repository_index(
 
 
 def is_silent(problem: Reason | None) -> bool:
-    """True if nothing is known of a model but that its repository had it, which does not answer."""
+    """True if only the repository's earlier listing has the model, and it does not answer now."""
     return problem is not None and problem.kind == Kind.REPOSITORY_SILENT

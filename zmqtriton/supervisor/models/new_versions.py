@@ -1,7 +1,7 @@
-"""The versions that a load brings up: their new generations, and those whose instances change.
+"""The versions that a load makes: their new generations, or changed instances.
 
 Owns generations until they serve. As in Triton all of them serve or none does: they are swapped in
-together. A generation that fails is loaded again as often as the options say. Does no I/O.
+together. A generation that fails is loaded again as often as the options allow. Does no I/O.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ InstanceChange = Callable[[Blueprint], Awaitable[None]]
 
 
 class CombinedConfig(NamedTuple):
-    """The configuration of an ensemble, or why it cannot be served; neither for other models."""
+    """The configuration of an ensemble, or the reason why it cannot be served; else neither."""
 
     config: FinalConfig | None = None
     problem: ZmqTritonError | None = None
@@ -71,7 +71,7 @@ class NewVersions(GenerationOwner):
         self.has_failed = False
 
     def choose(self, verb: str, aim: str, *, renews: bool = False) -> None:
-        """Choose for each version whether its instances change, or a new generation is loaded."""
+        """Choose for each version: its instances change, or a new generation is loaded."""
         blueprint = self._blueprint
         # instances that were replaced do not come back if another version fails
         can_roll = (
@@ -105,7 +105,7 @@ class NewVersions(GenerationOwner):
         return bool(self._changes)
 
     async def start(self) -> None:
-        """Load the new generations; go on when each is announced, or has failed."""
+        """Load the new generations; return when each is announced, or has failed."""
         await self._all({number: self._bring(number) for number in self._generations})
 
     async def change(self) -> None:
@@ -123,7 +123,7 @@ class NewVersions(GenerationOwner):
                 await story
 
     async def swap_in(self) -> None:
-        """Have the new generations serve; go on when every frontend knows."""
+        """Let the new generations serve; return when every frontend knows."""
         for generation in list(self._generations.values()):
             self._swap_in(generation)
         await All(self._told)
@@ -154,7 +154,7 @@ class NewVersions(GenerationOwner):
             generation.abort(UNLOADED)
 
     def drop(self, number: int) -> bool:
-        """Go on without a version that is being unloaded; return whether there was something."""
+        """Continue without a version that is being unloaded; return whether it was in the load."""
         story, generation = self._stories.get(number), self._generations.pop(number, None)
         is_changing = story is not None and not story.is_over
         has_change = self._changes.pop(number, None) is not None or is_changing
@@ -169,7 +169,7 @@ class NewVersions(GenerationOwner):
     def abort(self, why: Reason, *, has_failed: bool) -> list[int]:
         """End the generations that do not serve yet, and return their versions.
 
-        Those of a load that has failed are not loaded, so that the next one may begin.
+        Generations of a failed load are not loaded, so that the next load may begin.
         """
         for number in self._generations if has_failed else ():
             self._refuse(number, why)
@@ -221,7 +221,7 @@ class NewVersions(GenerationOwner):
         around.generations[generation.number] = self._generations[number] = generation
 
     async def _bring(self, number: int) -> None:
-        """Load a version's generation, or another one in its place as often as the options say."""
+        """Load a version's generation, with other ones in its place as the options allow."""
         obstacle = self._blueprint.versions[number].problem or self.obstacle
         if obstacle is not None:
             generation = self._generations[number]
@@ -264,7 +264,7 @@ class NewVersions(GenerationOwner):
     def generation_loaded(self, generation: Generation) -> None:
         """Announce the generation to the broker first.
 
-        So that it knows the requests that will come.
+        So the broker knows it before requests for it arrive.
         """
         generation.announce()
         broker_knows = self._context.audience.confirm_broker()
@@ -309,7 +309,7 @@ def _differs_in_instances_only(blueprint: Blueprint, version: ServedVersion) -> 
 def _change_in_place(
     blueprint: Blueprint, version: ServedVersion, *, can_roll: bool
 ) -> InstanceChange | None:
-    """Return the change of the serving generation's instances, if no new one is needed."""
+    """Return the change of the serving generation's instances; None if a new one is needed."""
     generation = _serving_generation(version)
     if generation is None:
         return None

@@ -1,9 +1,9 @@
 """The order of loads and retirements: slots, and the models that call others.
 
-Few models load at a time. A model is loaded after those that it names in BLS_MODELS, if they can be
-loaded; one that requests a load in its own initialize waits for that, so its slot is lent to
-others, and a load that would wait for itself is refused. A generation that is to end does so after
-those that call it, whose requests may need it. Does no I/O.
+Few models load at a time. A model is loaded after the models that it names in BLS_MODELS, if they
+can be loaded. A model that requests a load in its own initialize waits for the load, so its slot is
+lent to others; a load that would wait for itself is refused. A generation is retired after its
+callers, whose requests may need it. Does no I/O.
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ from zmqtriton_floor.errors import InvalidArgument
 
 
 class LoadSlots:
-    """Limits how many models load at a time; the others wait in order.
+    """Limits the number of models that load at a time; the others wait in order.
 
-    A load that takes very long gives its slot back, so that it does not hold up the others.
+    A load that takes very long gives its slot back, so that it does not delay the others.
     """
 
     def __init__(self, plan: Plan, count: int, patience_s: float) -> None:
@@ -37,7 +37,7 @@ class LoadSlots:
         self._holders: dict[str, PlanTimer] = {}
 
     def acquire(self, model: str) -> Promise[None]:
-        """Return the model's turn."""
+        """Return a promise of the model's turn."""
         turn = Promise[None]()
         self._waiting.append((model, turn))
         self._fill()
@@ -72,7 +72,7 @@ class Callee(Protocol):
     dependencies: Dependencies
 
     def load_as_dependency(self, *, again: bool) -> Promise[Any]:
-        """Load the model if it is not loaded; kept once it was, or was tried."""
+        """Load the model if it is not loaded; resolved once it is loaded, or was tried."""
 
 
 class Callees(Protocol):
@@ -99,7 +99,7 @@ def reaches(start: str, target: str, needs: _DependenciesOf) -> bool:
 
 
 class LoadOrder:
-    """Loads what a model names before the model, without letting two wait for each other."""
+    """Loads the models that a model names before it, without two that wait for each other."""
 
     def __init__(self, server: Callees) -> None:
         self._server = server
@@ -148,9 +148,9 @@ class RetirementQueue:
         generation: Generation,
         frontends_know: Promise[None] | None = None,
     ) -> None:
-        """Retire a generation once frontends have taken note, and those that call it have ended.
+        """Retire a generation once frontends know, and its callers have ended.
 
-        Only callers that are to end, too, are waited for.
+        Only callers that are also to end are waited for.
         """
         number = generation.number
         self._waiting[number] = generation
@@ -216,7 +216,7 @@ class NestedLoads:
 
     @contextmanager
     def waiting(self, caller: int, model: str) -> Iterator[None]:
-        """Keep in mind who waits for a load. Raises InvalidArgument if it would never end."""
+        """Record who waits for a load. Raises InvalidArgument if the wait would never end."""
         asking = self._loading(caller)
         if asking is None:
             yield
@@ -245,7 +245,7 @@ class NestedLoads:
         return next(loading, None)
 
     def _waits_for(self, model: str, other: str) -> bool:
-        """True if a load of the one ends only after that of the other."""
+        """True if a load of the one model ends only after a load of the other."""
         reached, queue = {model}, [model]
         while queue and other not in reached:
             asking = queue.pop()

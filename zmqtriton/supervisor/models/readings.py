@@ -1,7 +1,7 @@
 """Readings of models, and listings of repositories, for loads, commands and features.
 
-Models that are not on this machine come from a source, which makes copies that are read; without
-one, every reading and listing passes straight on. Does no I/O.
+Models that are not on this machine come from a source, which makes copies to be read; without a
+source, every reading and listing passes straight on. Does no I/O.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ class ModelSource(Protocol):
     async def fetch(
         self, ticket: int, model: str, *, is_patient: bool, is_poll: bool
     ) -> LocalCopy | None:
-        """Copy a model; None if the source cannot have it."""
+        """Copy a model; None if the source does not have it."""
 
     async def complete(self, ticket: int, model: str, source: FileSource) -> LocalCopy:
         """Copy a model whose own directory has only some of its files."""
@@ -92,9 +92,8 @@ class ModelReadings:
     ) -> RepositoryNames:
         """Return the names of all models, each with a problem or None.
 
-        A problem holds for all versions of the model. Without patience, a repository that does not
-        answer is left out, or has what it had when it was listed the last time. Raises
-        ZmqTritonError.
+        A problem applies to all versions of the model. Without patience, a repository that does not
+        answer is left out, or its last listing is used. Raises ZmqTritonError.
         """
         remote: RemoteNames = ()
         if self._source is not None:

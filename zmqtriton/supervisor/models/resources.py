@@ -1,7 +1,7 @@
 """The needs of all loaded and loading instances: the rate limiter's resources, GPUs, descriptors.
 
 A generation claims for its instances before they start, and is refused if one of them could never
-execute. Only this check is made here; the broker shares the resources out. Does no I/O.
+execute. Only this check is made here; the broker distributes the resources. Does no I/O.
 """
 
 from __future__ import annotations
@@ -25,10 +25,10 @@ class ResourceClaims:
         self.instance_limit = InstanceLimit(server.max_instances)
 
     def claim(self, generation: int, places: Iterable[InstanceSlot]) -> None:
-        """Claim for a generation, in place of its earlier claim.
+        """Claim for a generation, replacing its earlier claim.
 
-        Raises InvalidArgument, and changes nothing, if the claims do not go together; Unavailable
-        if there are too many instances or a GPU is too full.
+        Raises InvalidArgument, and changes nothing, if the claims conflict; Unavailable if there
+        are too many instances or a GPU is too full.
         """
         places = [*places]
         others = [d for number, ds in self._claims.items() if number != generation for d in ds]
@@ -91,7 +91,7 @@ class InstanceLimit:
 
 
 class GpuLimits:
-    """`--model-load-gpu-limit`: how much of a GPU may be in use when an instance begins to load.
+    """`--model-load-gpu-limit`: the share of a GPU that may be in use when an instance loads.
 
     Part of `resources`. Restarted instances are not checked again: their model was admitted.
     """

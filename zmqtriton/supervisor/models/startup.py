@@ -37,10 +37,10 @@ class StartupServer(Protocol):
     models: dict[str, ServedModel]
 
     def get_or_create_model(self, name: str) -> ServedModel:
-        """Return the model; make it known if it was not."""
+        """Return the model; create it if it is unknown."""
 
     def list_repository(self, *, is_patient: bool = False) -> Promise[RepositoryNames]:
-        """Return the names of the repositories' models; with patience, of all of them."""
+        """Return the names of the repositories' models; with patience, of all repositories."""
 
     def start_problem(self, ready: Sequence[str]) -> str:
         """Return why a server with these models cannot begin to serve; "" if it can."""
@@ -94,7 +94,7 @@ class Startup:
         self._scope.cancel()
 
     async def _tell(self) -> None:
-        """Load the models, let clients connect, and poll if so wanted."""
+        """Load the models, let clients connect, and poll if the mode is poll."""
         policy = self._policy
         self._progress.tell(self._report_progress())
         listing = await self._list()
@@ -116,9 +116,9 @@ class Startup:
             await self._poll()
 
     async def _list(self) -> RepositoryNames:
-        """Return the names of all models; wait for ever for a repository that is not there.
+        """Return the names of all models; wait for ever for a missing repository.
 
-        As Triton does it serves nothing meanwhile, unless it is to end.
+        As in Triton, the server serves no model until then, unless it is to end.
         """
         while True:
             try:
@@ -181,7 +181,7 @@ class Startup:
             await self._plan.pause(_EVERY_S)
 
     def _find_phases(self) -> list[tuple[str, str]]:
-        """Return the models that are not tried yet, each with what it waits for."""
+        """Return the models that are not tried yet, each with the step that it waits for."""
         if self._moving is not None:
             return [(name, "the server before ends") for name in sorted(self._moving)]
         left = [self._server.models[name] for name in sorted(self._left)]
@@ -197,7 +197,7 @@ class Startup:
         return [wire.RepositoryState(int(self.is_repository_missing), int(self.is_moving))]
 
     def _may_serve(self) -> bool:
-        """Show the models; end the server if it is not to serve without those that failed."""
+        """Show the models; end the server if it must not serve without the failed ones."""
         models = self._server.models.values()
         backends = {m.history.backend[:2] for m in models if m.history.backend is not None}
         rows = sorted(row for model in models for row in table_rows(model))
@@ -215,7 +215,7 @@ class Startup:
         return True
 
     def _describe_failed(self, rows: list[tuple[str, str, str]]) -> str:
-        """Return a line for each model that was not loaded, of its row in the table."""
+        """Return a line for each model that was not loaded, made of its row in the table."""
         reasons = {name: status for name, _, status in rows if status != "READY"}
         names = sorted(self._failed)
         lines = [f"  {name}: {_summary(reasons.get(name, ''))}" for name in names[:_MAX_NAMED]]
@@ -272,7 +272,8 @@ class Startup:
 def find_gone(models: Mapping[str, ServedModel], listing: Container[str]) -> list[ServedModel]:
     """Return the models whose directories have been removed.
 
-    Another reading can have found the same in between; nothing that serves is stopped.
+    Excluded are models that were found gone before and are unloaded, and models with files from a
+    client.
     """
     return [
         model
@@ -284,7 +285,7 @@ def find_gone(models: Mapping[str, ServedModel], listing: Container[str]) -> lis
 
 
 def _is_unloaded(model: ServedModel) -> bool:
-    """True if nothing of it is loaded or loading, but for ending versions."""
+    """True if none of it is loaded or loading; versions may still be ending."""
     return not model.is_loading and all(
         version.generation is None or version.state is ModelState.UNLOADING
         for version in model.versions.values()

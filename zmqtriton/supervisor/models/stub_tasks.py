@@ -1,7 +1,7 @@
-"""Tasks of instances: functions of add-ons that run beside a model, in its process.
+"""Tasks of instances: functions of add-ons that run next to a model, in its process.
 
-A feature asks by the name that its declaration has for the function. The stub reads the call even
-while its model is at work, since a signal follows that one thread of it takes. Does no I/O.
+A feature names the function by the name in its declaration. The stub reads the call even while its
+model executes, since a signal follows that another thread of it handles. Does no I/O.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ MAX_RESULT_LETTERS = 16 << 20
 
 
 class TaskCode(NamedTuple):
-    """A function that instances run, and the file that has it."""
+    """A function that instances run, and the file with its code."""
 
     file: str
     function: str
@@ -56,7 +56,7 @@ TASK = Hook[Callable[..., Any]]("stub.task")
 def task_codes() -> dict[str, TaskCode]:
     """Return the functions that add-ons offer to instances, by name.
 
-    Their modules import Python's library alone.
+    Their modules import only Python's standard library.
     """
     codes: dict[str, TaskCode] = {}
     for name, text in TASK.named_in(addons.offers()).items():
@@ -77,7 +77,7 @@ class StubTasks(HelperOwner):
     def ask(
         self, instance: StubPlace, name: str, values: Mapping[str, Any], within_s: float
     ) -> Promise[Any]:
-        """Have an instance run a function with these arguments; return its result."""
+        """Let an instance run a function with these arguments; return its result."""
         key = instance.serial, next(self._numbers)
         result = self._results[key] = Promise()
         request = json.dumps(self.code(name, values))

@@ -1,6 +1,6 @@
 """One version of a model as clients see it: its state, the reason, and the serving generation.
 
-Owned by its model, which decides; `transition` is the only writer of the state.
+Owned by its model, which decides; only `transition` writes the state.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from zmqtriton_floor.reasons import Kind, Reason
 
 
 def last_load_failed(cause: Reason) -> Reason:
-    """Return the reason of a version that still serves, since a load of something newer failed."""
+    """Return the reason of a version that still serves, since a load of a newer one failed."""
     text = f"still served, the last load failed: {cause.text}"
     return Reason.of(Kind.LAST_LOAD_FAILED, text, cause)
 
@@ -28,7 +28,7 @@ class ServedVersion:
         self.generation: Generation | None = None
 
     def transition(self, event: states.Event, reason: Reason | None = None) -> bool:
-        """Change the state; True if anything is different now."""
+        """Change the state; True if state or reason differ from before."""
         before = (self.state, self.reason)
         whose = f"model '{self.model}' version {self.number}"
         self.state = states.next_state(states.MODEL_TRANSITIONS, self.state, event, whose)
@@ -59,7 +59,7 @@ class ServedVersion:
         """Return the message about the version for frontends.
 
         While stubs restart, the version is READY without a ready instance: new requests may wait
-        for one.
+        for an instance.
         """
         served = self.generation if self.is_serving else None
         if served is None or served.final_config is None:

@@ -1,6 +1,6 @@
-"""Waits until processes have acknowledged everything that was sent to them so far.
+"""Waits until processes have acknowledged all messages that were sent to them so far.
 
-A load or unload is answered after that, so that a client with the answer finds it true in every
+A load or unload is answered afterwards, so that a client with the answer finds it true in every
 process. A process that dies counts as having acknowledged; so does one that stays silent for very
 long, because it does not serve clients either.
 """
@@ -42,7 +42,7 @@ class Acknowledgements:
         self._unanswered: dict[int, tuple[int, float]] = {}
 
     def sync(self, peers: Iterable[int]) -> Promise[None]:
-        """Return a promise that is kept when all have acknowledged."""
+        """Return a promise that is kept when all processes have acknowledged."""
         number = next(self._numbers)
         wait = _PendingSync(set(peers))
         if not wait.peers:
@@ -60,7 +60,7 @@ class Acknowledgements:
         self._plan.enqueue(Send(peer, wire.Sync(number)))
 
     def unanswered_s(self, peer: int) -> float:
-        """Return for how long a process has left a question unanswered; 0 if it has not."""
+        """Return the seconds that a process has left a question unanswered; 0 without one."""
         _, since_s = self._unanswered.get(peer, (0, self._plan.now_s))
         return self._plan.now_s - since_s
 
@@ -73,7 +73,7 @@ class Acknowledgements:
         return Promise()
 
     def acknowledge(self, peer: int, number: int) -> None:
-        """Take an answer, which also covers the earlier questions to the same process."""
+        """Process an answer, which also covers the earlier questions to the same process."""
         if self._unanswered.get(peer, (number + 1, 0.0))[0] <= number:
             del self._unanswered[peer]
         for earlier in [n for n in self._waits if n <= number]:
@@ -84,7 +84,7 @@ class Acknowledgements:
             probe.answered()
 
     def transfer(self, before: int, peer: int) -> None:
-        """Ask a successor in place of a dead process, after it has got the same messages."""
+        """Ask a successor of a dead process, after it has got the same messages."""
         self._unanswered.pop(before, None)
         for number, wait in self._waits.items():
             if before in wait.peers:

@@ -22,7 +22,7 @@ class Audience:
         self._peers = peers
 
     def tell_broker(self, message: Any) -> None:
-        """Tell the broker, or else the next one."""
+        """Send a message to the broker, or else the next one."""
         self._introductions.send_to_broker(message)
 
     def tell_frontends(self, message: Any) -> None:
@@ -30,15 +30,15 @@ class Audience:
         self._peers.publish(message)
 
     def send_elsewhere(self) -> None:
-        """Have new connections go to other servers that have our ports."""
+        """Let new connections go to other servers that have our ports."""
         self._peers.port_sharing.send_elsewhere()
 
     def take_back(self) -> None:
-        """Have new connections come to this server, too."""
+        """Let new connections come to this server again."""
         self._peers.port_sharing.take_back()
 
     def confirm_broker(self) -> Promise[None]:
-        """Return a promise that the broker has taken note of everything so far."""
+        """Return a promise that the broker has processed all messages so far."""
         return self._acknowledgements.sync([self._introductions.broker_serial])
 
     def confirm_frontends(self) -> Promise[None]:

@@ -68,7 +68,7 @@ class BrokerCounts:
 
 
 def _summary(entry: dict[str, Any]) -> dict[str, Any]:
-    """Add up the counts; they are of requests, except for `executions`."""
+    """Add up the counts; they count requests, except for `executions`."""
     stats, own = entry["inference_stats"], entry["zmqtriton"]
     return {
         "model": entry["name"],
@@ -97,5 +97,5 @@ def _summary(entry: dict[str, Any]) -> dict[str, Any]:
 
 
 def _faults(failures: dict[str, int]) -> int:
-    """Return the failures that were not their clients' wish and did not come from overload."""
+    """Return the failures that neither their clients nor overload caused."""
     return sum(count for why, count in failures.items() if why not in ("CANCELED", "REJECTED"))

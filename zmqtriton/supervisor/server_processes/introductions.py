@@ -4,9 +4,9 @@ Processes that start before the broker has bound its sockets wait here. After a 
 next one gets the current state, and all other processes get the address of the new broker.
 
 So the messages to brokers that are still true are kept. An attached stub stays among them, dead or
-alive, until a broker reports that its batches are settled: if the next broker gets it as dead, the
-requests that the stub had may have been executed. An ended generation stays, too: a request may
-still name it, and goes to its successor then. Does no I/O.
+alive, until a broker reports that its batches are settled: if the next broker is informed that the
+stub is dead, it knows that the stub's requests may have been executed. An ended generation also
+stays: a request may still name it, and goes to its successor then. Does no I/O.
 """
 
 from __future__ import annotations
@@ -125,14 +125,14 @@ class BrokerReplay:
         return serial in self.expected_peers or serial in self._owners_deaths
 
     def forget_memory(self, owner: int) -> None:
-        """Forget a dead process; all leases of its memory have ended."""
+        """Forget a dead process, once all leases of its memory have ended."""
         self._owners_deaths.pop(owner, None)
 
     def is_alive(self, serial: int) -> bool:
         return serial in self.expected_peers and serial not in self._deaths
 
     def settle(self, settled: wire.Settled) -> None:
-        """Forget what a stub had begun, or all of a generation; a living process stays expected."""
+        """Forget the batches of a stub, or of a generation; a living process stays expected."""
         stubs = [settled.serial]
         if not settled.serial:
             stubs = [*self._attached_to.get(settled.generation, ())]
@@ -158,9 +158,9 @@ class BrokerReplay:
         return [message for messages in entries for message in messages.values()]
 
     def retirements(self) -> list[wire.Retire]:
-        """Return the retirements, for later.
+        """Return the retirements, which are sent later.
 
-        A broker that had not heard of a generation's requests yet would consider it drained.
+        A broker that has not yet got a generation's requests would consider it drained.
         """
         # those of settled ones have been told at once: no request is open in them
         open_ones = [one for number, one in self._retired.items() if number not in self._settled]
@@ -239,7 +239,7 @@ class Introductions:
 
     @property
     def is_broker_ready(self) -> bool:
-        """True if there is a broker and it listens."""
+        """True if there is a broker, and it listens."""
         return self._is_broker_ready
 
     def on_broker_ended(self) -> None:
@@ -253,14 +253,14 @@ class Introductions:
         self._plan.enqueue(*(Send(serial, wire.NewEpoch(epoch)) for serial in self._alive(roles)))
 
     def change_log(self, options: LogOptions) -> None:
-        """Change the log of all processes that the broker knows, and of those to come."""
+        """Change the log settings of all processes that the broker knows, and of future ones."""
         self._server = self._server._replace(settings=self._server.settings.with_log(options))
         message = wire.LogSettings(codec.encode(options))
         serials = [self.broker_serial, *self._alive(BROKERED_ROLES)]
         self._plan.enqueue(*(Send(serial, message) for serial in serials))
 
     def change_tracing(self, tracing: TracingSettings) -> None:
-        """Change which requests frontends choose for traces, now and later."""
+        """Change the choice of requests that frontends trace, now and later."""
         self._server = self._server._replace(settings=self._server.settings.with_tracing(tracing))
         message = wire.TraceSettings(codec.encode(tracing))
         self._plan.enqueue(*(Send(serial, message) for serial in self._alive(CATALOGUE_ROLES)))
@@ -271,16 +271,16 @@ class Introductions:
         return [s for s, e in expected if e.role in roles and self._replay.is_alive(s)]
 
     async def after_retirements(self) -> None:
-        """Go on when no retirement is withheld from the broker any more.
+        """Wait until no retirement is withheld from the broker any more.
 
-        Until then it gives requests to instances that are to end.
+        Until then the broker gives requests to instances that are to end.
         """
         while not self._is_broker_settled:
             await self._plan.until(lambda: self._is_broker_settled)
             await self._acknowledgements.sync([self.broker_serial])
 
     def introduce(self, serial: int, role: str, label: str, pid: int) -> Promise[None]:
-        """Introduce a process, now or when the broker is ready; kept after its Bootstrap."""
+        """Introduce a process, now or when the broker is ready; resolved after its Bootstrap."""
 
         def now() -> None:
             token = self._server.new_token()
@@ -292,9 +292,9 @@ class Introductions:
         return ready
 
     async def guard_process_group(self, serial: int, role: str, label: str, pid: int) -> None:
-        """Have the broker kill this process group if the supervisor is killed.
+        """Let the broker kill this process group if the supervisor is killed.
 
-        The broker never meets the process otherwise. Goes on when the broker knows.
+        The broker has no other contact with the process. Returns when the broker knows.
         """
         await self._broker_ready(serial)
         self.send_to_broker(wire.ExpectPeer(serial, self._server.new_token(), role, label, pid))
@@ -307,21 +307,21 @@ class Introductions:
         return ready
 
     def report_death(self, serial: int, reason: str, guest: int = 0) -> None:
-        """Tell the broker of a death, of an instance of this guest if it is not 0."""
+        """Report a death to the broker; a `guest` that is not 0 ran the dead instance."""
         self._waiting.pop(serial, None)
         if self._replay.is_alive(serial):
             self.send_to_broker(wire.PeerDied(serial, reason, guest))
 
     def end_memory(self, serial: int, reason: str) -> None:
-        """Leave the memory of a dead process to the broker's account, if that knows the process."""
+        """Leave a dead process's memory to the broker's account, if the broker knows it."""
         self.report_death(serial, reason)
         if not self._replay.has_memory(serial):
             self._plan.enqueue(KeepSegments(serial))
 
     def settle(self, message: wire.Settled | wire.LeasedSegments) -> None:
-        """Take a broker's report about batches or leases.
+        """Process a broker's report about batches or leases.
 
-        Settled: later brokers need not know a stub, or those of a generation, any more.
+        Settled: later brokers need not know a stub, or a generation's stubs, any more.
         LeasedSegments: the other segments of a dead process can be freed.
         """
         if isinstance(message, wire.Settled):
@@ -343,7 +343,7 @@ class Introductions:
 
 
 class StubIndex:
-    """Generations tell it of each stub that they start, and of their own end."""
+    """The generations of stubs; each generation reports its stubs and its own end."""
 
     def __init__(self) -> None:
         self._generations: dict[int, int] = {}
@@ -354,7 +354,7 @@ class StubIndex:
         self._generations[serial] = generation
 
     def remove(self, serial: int) -> None:
-        """Forget a stub that another one has replaced, or whose place has ended."""
+        """Forget a stub that was replaced, or whose place has ended."""
         self._generations.pop(serial, None)
 
     def find(self, serial: int) -> int:

@@ -1,7 +1,7 @@
 """The opening of the server to its clients: the order of the processes, and when it is complete.
 
-A process counts as open when it says so, with or without services of its own. One that says
-nothing is named in the log and in the status. Does no I/O.
+A process counts as open when it reports this, with or without services of its own. A process that
+reports nothing is named in the log and in the status. Does no I/O.
 """
 
 from __future__ import annotations

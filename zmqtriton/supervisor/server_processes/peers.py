@@ -150,7 +150,7 @@ class Peers:
             self._introduce(peer)
 
     def worker_forked(self, serial: int, pid: int, started_s: float) -> None:
-        """Gunicorn has forked a process that serves HTTP."""
+        """Add a process that gunicorn has forked and that serves HTTP."""
         peer = ServerProcess(serial, HTTP, pid, started_s)
         self._peers[serial] = peer
         self._introduce(peer)
@@ -187,7 +187,7 @@ class Peers:
         self.kill(peer, "a signal has stopped it")
 
     def kill(self, peer: ServerProcess, why: str) -> None:
-        """Kill a process, or leave a guest; Gunicorn's workers have the group of their arbiter."""
+        """Kill a process, or drop a guest; a process of HTTP is killed without its group."""
         verb = "left" if peer.role == GUEST else "killed"
         self._plan.log("E", f"the {peer.role} process {peer.pid} is {verb}: {why}")
         self._plan.enqueue(Signal(peer.serial, int(signal.SIGKILL), group=peer.role != HTTP))
@@ -221,9 +221,9 @@ class Peers:
             self._plan.call_later(peer.backoff.pause_s, lambda: self._replace(peer, reason))
 
     def _has_worked(self, peer: ServerProcess) -> bool:
-        """True if a process has done its work, so that its death is no sign of a start that fails.
+        """True if a process has done its work, so that its start did not fail.
 
-        One that should open and has not has done nothing, however long that took.
+        A process that should have opened and has not has done nothing, even after a long time.
         """
         since_s = peer.opened_s if peer.role in OPENING_ROLES else peer.alive_since_s
         return since_s is not None and self._plan.now_s - since_s >= PROVEN_AFTER_S
@@ -237,7 +237,7 @@ class Peers:
     def _is_wanted(self, role: str) -> bool:
         """True if the process should be replaced.
 
-        A frontend that ends while the server stops has finished; what it had needs the broker.
+        A frontend that ends while the server stops has finished; its work needs the broker.
         """
         if role == GUEST or (role == FORK_SERVER and not self._before):
             return False
@@ -354,7 +354,7 @@ class Peers:
         return _describe_deaths(HTTP, count, self._worker_reason) if peer.role == ARBITER else ""
 
     def leave(self) -> None:
-        """Let frontends tell their clients to go: the server stops."""
+        """Let frontends send their clients away: the server stops."""
         self._is_leaving = True
         self.port_sharing.send_elsewhere()
         hearers = self.serials(READINESS_ROLES)
@@ -362,7 +362,7 @@ class Peers:
         self._plan.enqueue(*(Send(serial, retirement) for serial in hearers))
 
     def stop_frontends(self, within_ms: int) -> None:
-        """Let frontends finish what they have and end."""
+        """Let frontends finish their open requests and end."""
         self.is_stopping = True
         for peer in self._peers.values():
             if peer.role in CLIENT_FACING_ROLES or peer.role == GUEST:
@@ -373,7 +373,7 @@ class Peers:
         return not any(peer.role in CLIENT_FACING_ROLES for peer in self._peers.values())
 
     def stop_all(self, within_ms: int) -> None:
-        """End the other processes, too."""
+        """End the other processes."""
         self.is_stopping = self._is_finishing = True
         for peer in self._peers.values():
             self._stop(peer, within_ms)
@@ -397,7 +397,7 @@ def _describe_deaths(role: str, count: int, reason: str) -> str:
 class MetricsProcess:
     """Questions to the metrics process, passed on for clients and operators.
 
-    It keeps the history and measures processes. Its answers are passed on unread.
+    The metrics process keeps the history and measures processes. Its answers are passed on unread.
     """
 
     def __init__(self, plan: Plan, roles: Collection[str], peers: Peers) -> None:
@@ -407,7 +407,7 @@ class MetricsProcess:
 
     @property
     def verbs(self) -> Verbs:
-        """The calls that it answers: about the last hour, and about the last few seconds."""
+        """Return the calls that it answers: about the last hour, and about the last few seconds."""
         return {verb: Verb(partial(self._ask, verb)) for verb in ("history", "latest")}
 
     async def _ask(self, verb: str, call: ControlCall) -> Any:

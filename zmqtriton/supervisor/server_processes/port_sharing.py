@@ -1,4 +1,4 @@
-"""Ports that other servers have, too: new connections go to them while this server leaves.
+"""Ports that other servers also have: new connections go to them while this server leaves.
 
 Does no I/O.
 """
@@ -15,13 +15,13 @@ _LOOK_S = 1.0
 
 class PortSharing:
     def __init__(self, plan: Plan, *, is_shared: bool) -> None:
-        """Set up; `is_shared` is whether other servers may have the ports of this one."""
+        """Set up; `is_shared` is True if other servers may have this server's ports."""
         self._plan = plan
         self.is_shared = is_shared
         self._has_begun = False
 
     def begin(self) -> None:
-        """Take part: this server listens."""
+        """Begin to share ports, once this server listens."""
         if self.is_shared and not self._has_begun:
             self._has_begun = True
             self._plan.enqueue(TakeClientsBack())

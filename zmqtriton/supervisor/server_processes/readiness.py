@@ -23,7 +23,7 @@ ANSWER_TIMEOUT_S = 5.0
 
 
 class _ReadinessCheck:
-    """A question to one instance."""
+    """A question to one instance, asking if its model is ready."""
 
     def __init__(self, number: int, timer: PlanTimer) -> None:
         self.number = number
@@ -85,7 +85,7 @@ class ReadinessChecks:
         self._resolve(self._open[serial], False)
 
     def handle_result(self, serial: int, answer: wire.CallResult) -> bool:
-        """Take an answer; False if it was not asked for here."""
+        """Process an answer; False if the question was not asked here."""
         question = self._open.get(serial)
         if question is None or question.number != answer.id:
             return False

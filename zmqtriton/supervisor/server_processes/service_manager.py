@@ -1,8 +1,8 @@
-"""Tells the service manager of the server's state: ready, alive, stopping, and a status line.
+"""Reports the server's state to the service manager: ready, alive, stopping, and a status line.
 
 The server counts as alive when this code runs and the broker has answered a question since the last
-message. Otherwise systemd gets no message, and restarts the server in the end. During a take-over
-only one of the two servers sends messages. Does no I/O.
+message. Otherwise systemd gets no message, and finally restarts the server. During a take-over only
+one of the two servers sends messages. Does no I/O.
 """
 
 from __future__ import annotations
@@ -66,11 +66,11 @@ class ServiceManager:
         self._notify("STOPPING=1")
 
     def wait_for_turn(self) -> None:
-        """Say nothing until this server is the main process of the service."""
+        """Send nothing until this server is the main process of the service."""
         self._is_main = False
 
     def become_main(self) -> None:
-        """Speak for the service from now on: the server before says nothing more."""
+        """Send messages for the service from now on: the predecessor sends none any more."""
         if not self._is_main:
             self._is_main = True
             self._notify("WATCHDOG=1")

@@ -105,7 +105,7 @@ class ShutdownSequence:
         return any(config is not None and config.has_sequences for config in configs)
 
     async def _end_sequences(self) -> None:
-        """Let clients end their sequences; the broker says when none is open."""
+        """Let clients end their sequences; the broker reports when none is open."""
         self._peers.leave()
         if self._peers.has_successor and not self._tells_each:
             self._plan.call_later(CROWDED_S, self.on_sequences_ended)
@@ -117,12 +117,12 @@ class ShutdownSequence:
         await self._sequences_ended
 
     def on_sequences_ended(self) -> None:
-        """The broker reports that no client has an open sequence."""
+        """Handle the broker's report that no client has an open sequence."""
         if self.phase is ShutdownPhase.SEQUENCES:
             self._sequences_ended()
 
     def exit_now(self, status: int = 1) -> None:
-        """End everything now."""
+        """End all processes now."""
         if self.phase is not ShutdownPhase.OVER:
             self.phase = ShutdownPhase.OVER
             self._scope.cancel()

@@ -56,7 +56,7 @@ def run_demo(words: list[str]) -> int:
 
 
 def server_arguments(directory: Path, words: list[str]) -> list[str]:
-    """Return the demo's options, then the user's, which win."""
+    """Return the demo's options, followed by the user's, which override them."""
     ours = [f"--model-repository={directory}"]
     said = " ".join(words)
     if "--model-control-mode" not in said:

@@ -1,4 +1,4 @@
-"""Writes a new model for chats, which OpenAI's clients ask."""
+"""Writes a new chat model, which OpenAI clients can call."""
 
 from __future__ import annotations
 
@@ -125,7 +125,7 @@ def chat_texts(name: str, directory: str) -> tuple[str, str, str, str]:
 
 
 def chat_curl(name: str) -> str:
-    """Return a command line that asks the model."""
+    """Return a command line that calls the model."""
     body = {"model": name, "messages": [{"role": "user", "content": _QUESTION}]}
     words = f"localhost:{HTTP_PORT}/v1/chat/completions -d {shlex.quote(json.dumps(body))}"
     return f"curl -sN {words}"

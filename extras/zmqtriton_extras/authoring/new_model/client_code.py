@@ -84,7 +84,7 @@ def client_text(draft: Draft) -> str:
 
 
 def curl_text(draft: Draft, server: str = f"localhost:{HTTP_PORT}") -> str:
-    """Return a command line that asks the model.
+    """Return a command line that calls the model.
 
     It is "" if JSON cannot carry an input or output, or if the line would be too long to read.
     """

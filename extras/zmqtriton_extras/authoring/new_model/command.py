@@ -1,6 +1,6 @@
 """Reads the command line of `zmqtriton new`, writes the files, and says what to type next.
 
-Nothing is overwritten: if one of the files is there, none is written.
+Nothing is overwritten: if one of the files exists, nothing is written.
 """
 
 from __future__ import annotations
@@ -176,7 +176,7 @@ def _configured_tensor(entry: Any) -> TensorSpec:
 
 
 def _files(draft: Draft, directory: str) -> dict[Path, str]:
-    """Return the texts by their places."""
+    """Return the texts of the files by their paths."""
     model = Path(directory) / draft.name
     places = (
         model / "config.pbtxt",

@@ -1,6 +1,6 @@
-"""A new model as its author has described it: its inputs and outputs, typed, made and expected.
+"""A new model as its author has described it: its inputs and outputs, with example values.
 
-NAME:TYPE[:DIMS]        X:FP32:-1    IMAGE:UINT8:3,224,224    TEXT:STRING
+NAME:TYPE[:DIMS] X:FP32:-1 IMAGE:UINT8:3,224,224 TEXT:STRING
 
 The other modules write the files of a `Draft`.
 """
@@ -60,7 +60,7 @@ RESPONSES = 3
 
 
 class TensorSpec(NamedTuple):
-    """One input or output."""
+    """An input or output, as a word of the command line describes it."""
 
     name: str
     datatype: datatypes.Datatype
@@ -71,7 +71,7 @@ class TensorSpec(NamedTuple):
 
     @property
     def variable(self) -> str:
-        """The name of its array in the code."""
+        """The name of the tensor's array in the code."""
         name = self.name.lower()
         return f"{name}_" if keyword.iskeyword(name) or name in _TAKEN else name
 
@@ -96,7 +96,7 @@ class TensorSpec(NamedTuple):
         return f"np.ones({shape}, {self.numpy_type})"
 
     def example_size(self) -> int:
-        """Return the number of its elements."""
+        """Return the number of elements of an example."""
         return math.prod(self.shape(is_batching=False))
 
     def example_data(self) -> list[object]:
@@ -106,7 +106,7 @@ class TensorSpec(NamedTuple):
 
 
 class Expression(NamedTuple):
-    """Python code for an output, and what each element is for the examples' inputs."""
+    """Python code for an output, and the expected value of its elements for the examples."""
 
     code: str
     expected: str
@@ -166,7 +166,7 @@ def compute(output: TensorSpec, source: TensorSpec, factor: str) -> Expression |
 
 
 def convert_total(output: TensorSpec, source: TensorSpec) -> Expression | None:
-    """Return the total of a sequence as an output; that of two examples is expected."""
+    """Return code for a sequence's total as an output, with the expected total of two examples."""
     if output.dims != source.dims or output.is_text != source.is_text:
         return None
     if output.is_text:
@@ -178,7 +178,7 @@ def convert_total(output: TensorSpec, source: TensorSpec) -> Expression | None:
 
 
 def placeholder(output: TensorSpec, source: TensorSpec, *, is_batching: bool) -> Expression:
-    """Return an array of the right type and shape, with as many elements in its batch."""
+    """Return code for an array of the right type and shape, with the same batch size."""
     sizes = [str(1 if dim == -1 else dim) for dim in output.dims]
     shape = ", ".join([f"len({source.variable})", *sizes] if is_batching else sizes)
     if output.is_text:
@@ -187,7 +187,7 @@ def placeholder(output: TensorSpec, source: TensorSpec, *, is_batching: bool) ->
 
 
 def listed(items: Sequence[str], indent: int) -> str:
-    """Return the text between brackets: one item, or several in lines of their own."""
+    """Return the content of brackets: one item, or several on a line each."""
     if len(items) == 1:
         return items[0]
     inner = " " * (indent + 4)
@@ -209,7 +209,7 @@ class Kind(enum.Enum):
 
 
 class Draft(NamedTuple):
-    """The facts that the files of a model depend on."""
+    """The facts about a model that its files depend on."""
 
     name: str
     kind: Kind
@@ -224,13 +224,13 @@ class Draft(NamedTuple):
         return self.max_batch_size > 0
 
     def source(self, index: int) -> TensorSpec:
-        """Return the input that an output is made of."""
+        """Return the input that an output is computed from."""
         if self.kind is Kind.SEQUENCE:
             return self.inputs[0]
         return self.inputs[min(index, len(self.inputs) - 1)]
 
     def expressions(self) -> list[Expression]:
-        """Return code for each output, in their order."""
+        """Return code for each output, in the order of outputs."""
         factor = "step" if self.kind is Kind.DECOUPLED else "2"
         expressions = []
         for index, output in enumerate(self.outputs):
@@ -245,7 +245,7 @@ class Draft(NamedTuple):
         return expressions
 
     def examples(self, tensors: Sequence[TensorSpec], indent: int = 0) -> str:
-        """Return Python code for a dict of arrays, in a line with this indentation."""
+        """Return Python code for a dict of example arrays, in a line with this indentation."""
         arrays = [
             f'"{tensor.name}": {tensor.example(is_batching=self.is_batching)}' for tensor in tensors
         ]

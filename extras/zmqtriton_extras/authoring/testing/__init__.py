@@ -3,8 +3,8 @@
     with zmqtriton.testing.load_model("models/add_sub") as model:
         outputs = model.infer(INPUT0=left, INPUT1=right)
 
-Nothing here starts a process or opens a socket. The classes that models meet, and the rules that
-their answers are held to, are the stub's; only the broker is played.
+Nothing here starts a process or opens a socket. Models use the stub's own classes, and their
+responses are checked by the stub's own rules; only the broker is simulated.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""One call of execute() and its answers, in the messages of the broker, which is played here.
+"""One call of execute() and its responses, in the messages of a simulated broker.
 
-A server leaves out what a model makes and its configuration does not know: a client would find the
-mistake, a test finds it here. Functions of the test play the models that a model calls by BLS.
+A server leaves out outputs that the configuration does not have: a client would notice the mistake,
+so a test reports it here. Functions of the test replace the models that a model calls by BLS.
 """
 
 from __future__ import annotations
@@ -23,10 +23,10 @@ OutcomeWithBody = tuple[wire.Outcome, bytes]
 
 
 class Batch:
-    """The requests of one batch; their responses come out of `answers`."""
+    """The requests of one batch; their responses are put into `answers`."""
 
     def __init__(self, first_id: int, controls: SequenceControls, *, is_iterative: bool) -> None:
-        """Set up; the ids of its requests are numbers in a row."""
+        """Set up; the ids of the batch's requests are consecutive numbers."""
         self.first_id = first_id
         self._controls = controls
         self._is_iterative = is_iterative
@@ -63,7 +63,7 @@ class Batch:
 
     @property
     def is_answered(self) -> bool:
-        """True if nothing is owed, and all that was sent has been taken."""
+        """True if all requests are answered, and all responses have been taken."""
         return not (self._open or self._executing) and self.answers.empty()
 
     def next_execution(self, number: int) -> tuple[Any, ...] | None:
@@ -82,7 +82,7 @@ class Batch:
         return wire.Execute(works), *bodies
 
     def take(self, results: wire.Results, bodies: Sequence[bytes]) -> Iterator[tuple[Any, ...]]:
-        """Take results of the stub; yield the progress of the readers of streams."""
+        """Take results of the stub; yield messages about the progress of streams' readers."""
         for outcome, body in zip(results.outcomes, bodies, strict=True):
             if self.first_id <= outcome.id < self.first_id + len(self._requests):
                 self.answers.put((outcome, body))
@@ -102,7 +102,7 @@ class Batch:
 
 
 class PlayedBroker:
-    """The broker of one stub."""
+    """A simulated broker of one stub."""
 
     def __init__(self) -> None:
         #: The batches that have not ended.
@@ -159,7 +159,7 @@ def check_names(names: Iterable[str], config: Mapping[str, Any]) -> None:
 def check_tensors(
     tensors: Iterable[wire.Tensor], config: Mapping[str, Any], batch_size: int | None
 ) -> None:
-    """Raise OutputError for a wrong type or shape; the batch size is None if it may be any."""
+    """Raise OutputError for a wrong type or shape; batch size None allows any."""
     entries = {entry["name"]: entry for entry in config.get("output", ())}
     is_batching = bool(config.get("max_batch_size"))
     for tensor in tensors:

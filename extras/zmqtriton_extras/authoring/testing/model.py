@@ -1,6 +1,6 @@
-"""A model in the test's own process: loaded, asked and finalized as a stub does it.
+"""A model in the test's own process: loaded, called and finalized as a stub does it.
 
-One thread asks at a time. Knows the order of things; what a request is owed is the stub's matter.
+One thread calls at a time. Knows the order of steps; the stub knows the responses that are due.
 """
 
 from __future__ import annotations
@@ -125,7 +125,7 @@ class ModelImports:
     _loaded: ClassVar[set[str]] = set()
 
     def __init__(self, file: str) -> None:
-        """Set up for the model with this model.py."""
+        """Set up for the model in a file `model.py`."""
         directory = os.path.dirname(file)
         self._directories = {directory, os.path.dirname(directory)}
         self._path: list[str] = []
@@ -140,7 +140,7 @@ class ModelImports:
         importlib.invalidate_caches()  # a test may have written the file just now
 
     def end(self) -> None:
-        """Forget the model's modules, and show those that were hidden."""
+        """Forget the model's modules, and restore the hidden ones."""
         for name in self._own_names():
             del sys.modules[name]
         sys.modules.update(self._hidden)
@@ -177,11 +177,11 @@ def load_model(
 ) -> Iterator[LoadedModel]:
     """Load the model of a directory, for a `with` statement; `finalize` is called at its end.
 
-    Without a version, it is the highest that a server would load. `bls` answers for the models that
-    this one calls: functions of a dict of arrays that return one, or an iterable of such for a
-    decoupled model, or models that are loaded themselves.
+    Without a version, it is the highest that a server would load. `bls` has the models that this
+    one calls: functions that take a dict of arrays and return one, or an iterable of dicts for a
+    decoupled model, or loaded models.
 
-    Raises a ZmqTritonError for what is wrong with the files, and what the model's own code raises.
+    Raises a ZmqTritonError for faults of the files, and the errors of the model's own code.
     """
     answers = {
         name: answer._answer_call if isinstance(answer, LoadedModel) else answer
@@ -204,7 +204,7 @@ def load_model(
 
 
 class LoadedModel:
-    """A model that is initialized; `load_model` makes it."""
+    """An initialized model; `load_model` makes it."""
 
     def __init__(
         self,
@@ -280,7 +280,7 @@ class LoadedModel:
     def execute(self, requests: Sequence[Request]) -> list[InferenceResponse]:
         """Return the responses to requests that the model gets as one batch, in their order.
 
-        An error is one of a response, in its `error`.
+        The error of a request is in its response's `error`.
         """
         if self._instance.is_decoupled:
             raise InvalidArgument(
@@ -289,14 +289,14 @@ class LoadedModel:
         return [response for [response] in self.execute_streams(requests)]
 
     def execute_streams(self, requests: Sequence[Request]) -> list[list[InferenceResponse]]:
-        """Return all responses to each request of a batch, once all of them are there."""
+        """Return all responses to each request of a batch, once all of them have come."""
         responses: list[list[InferenceResponse]] = [[] for _ in requests]
         for index, response in self._responses(requests):
             responses[index].append(response)
         return responses
 
     def _answer_call(self, inputs: Mapping[str, Any]) -> Any:
-        """Answer a model that calls this one."""
+        """Answer a call from another model."""
         return self.stream(inputs) if self._instance.is_decoupled else self.infer(inputs)
 
     # ------------------------------------------------------------- executing
@@ -356,7 +356,7 @@ class LoadedModel:
                 )
 
     def _wait(self, batch: Batch) -> None:
-        """Let threads and coroutines of the model go on."""
+        """Let threads and coroutines of the model continue."""
         if not self._stub.run_background(_LOOK_EVERY_S) and batch.answers.empty():
             time.sleep(_LOOK_EVERY_S)
             gc.collect()  # a sender that is garbage ends its request
@@ -371,7 +371,7 @@ class LoadedModel:
     # -------------------------------------------------- requests and responses
 
     def _body(self, request: InferenceRequest) -> wire.RequestBody:
-        """Return the request as it is sent. Raises InvalidArgument if it would be refused."""
+        """Return the body of the request for the stub. Raises InvalidArgument if it is wrong."""
         is_of_sequence = "sequence_batching" in self.config and not self._instance.is_iterative
         if is_of_sequence and not request.correlation_id:
             raise InvalidArgument(
@@ -423,7 +423,7 @@ class LoadedModel:
 
 
 def _shown(error: BaseException) -> BaseException:
-    """Return the model's exception with a traceback from its own first frame on."""
+    """Return the model's exception with a traceback that begins at the model's first frame."""
     return error.with_traceback(_model_frames(error.__traceback__))
 
 
@@ -435,7 +435,7 @@ def _model_frames(frames: TracebackType | None) -> TracebackType | None:
 
 
 def _tell(message: Any) -> None:
-    """Take what the instance tells its supervisor: its log goes to Python's."""
+    """Process a message of the instance to its supervisor: log lines go to Python's log."""
     if type(message) is wire.LogLine:
         place = message.file, message.line
         _log.log(logs.LEVEL_NUMBERS[message.level], "%s:%d %s", *place, message.text)

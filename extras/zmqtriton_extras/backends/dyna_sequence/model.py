@@ -1,4 +1,4 @@
-"""Answers with the sum of what a sequence has brought so far, and adds its number at its end."""
+"""Answers with the sum of a sequence's values so far, and adds its id to the last sum."""
 
 from __future__ import annotations
 

@@ -92,7 +92,7 @@ def read_forest(config: dict[str, Any]) -> Forest:
 
 
 def _find(config: dict[str, Any]) -> tuple[str, str]:
-    """Return the file and its type; without a type in the configuration the file's name tells."""
+    """Return the file and its type; if no type is configured, the file's name decides."""
     kind = configuration.parameter(config, "model_type")
     if kind:
         if kind not in _FILES:
@@ -128,7 +128,7 @@ _READERS: Dict[str, Callable[[str, Dict[str, Any]], Any]] = {
 
 
 def output_of(config: dict[str, Any], forest: Forest) -> Output:
-    """Return the form of the output that is configured. Raises TritonModelException."""
+    """Return the configured form of the output. Raises TritonModelException."""
     text = configuration.parameter(config, "threshold", "0.5")
     try:
         threshold = float(text)

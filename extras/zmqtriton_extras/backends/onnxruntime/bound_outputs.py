@@ -1,7 +1,7 @@
-"""Outputs of a session that it writes where clients read them, if their sizes are known before.
+"""Outputs that a session writes to memory that clients read, if their sizes are known before.
 
-Sizes are numbers of the file, and symbols that its inputs have, too. Binding outputs costs some
-microseconds, and saves a copy: smaller ones are the session's own.
+Sizes are numbers in the file, or symbols that its inputs have as well. Binding outputs costs some
+microseconds, and saves a copy: so small outputs stay in the session's own memory.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ Dims = List[Any]
 
 
 class BoundOutputs:
-    """Runs a session with large outputs in the memory of the server."""
+    """Runs a session, with large outputs in the server's memory."""
 
     def __init__(self, session: Any, kinds: Dict[str, Any]) -> None:
         """Set up; `kinds` has numpy's type of each tensor, by name, without those of strings."""
@@ -32,7 +32,7 @@ class BoundOutputs:
         self._is_right = True
 
     def run(self, inputs: dict[str, Any], outputs: list[str]) -> list[Any] | None:
-        """Return the outputs; None if binding gains nothing, so that the session must run."""
+        """Return the outputs; None if binding is of no use, and the session must run as usual."""
         sizes = self._sizes(inputs, outputs) if self._is_right else {}
         if not sizes:
             return None
@@ -59,7 +59,7 @@ class BoundOutputs:
     def _sizes(
         self, inputs: dict[str, Any], outputs: list[str]
     ) -> dict[str, Tuple[Tuple[int, ...], Any]]:
-        """Return the shapes and types of large outputs; none unless all inputs can be bound."""
+        """Return the shapes and types of large outputs; {} unless all inputs can be bound."""
         numbers: Dict[Any, int] = {}
         for name, array in inputs.items():
             if name not in self._kinds or array.dtype != self._kinds[name]:

@@ -69,5 +69,5 @@ class TritonPythonModel:
 
 
 def _groups(config: dict[str, Any]) -> list[dict[str, Any]]:
-    """Return the groups as they will be: without any there are two instances on the CPU."""
+    """Return the instance groups to come: without configured ones, two instances on the CPU."""
     return config.get("instance_group") or [{"kind": "KIND_CPU", "count": 2}]

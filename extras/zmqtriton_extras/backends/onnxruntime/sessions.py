@@ -1,7 +1,7 @@
 """Sessions of ONNX Runtime, made as a configuration says.
 
-Reads what Triton's backend of this name reads: threads, execution mode, graph level, execution
-accelerators, options of sessions, libraries of operators.
+Reads the same settings as Triton's backend of this name: threads, execution mode, graph level,
+execution accelerators, options of sessions, libraries of operators.
 """
 
 from __future__ import annotations
@@ -72,7 +72,7 @@ class Plan(NamedTuple):
     providers: List[Provider]
 
     def open(self) -> Any:
-        """Return the session. Raises TritonModelException with the library's reason."""
+        """Open the session. Raises TritonModelException with the library's reason."""
         options = onnxruntime.SessionOptions()
         options.intra_op_num_threads = self.intra_op_threads
         options.inter_op_num_threads = self.inter_op_threads
@@ -119,7 +119,7 @@ def plan(config: dict[str, Any], kind: str, device: str) -> Plan:
 
 
 def _spinning(config: dict[str, Any]) -> Iterator[Tuple[str, str]]:
-    """Return whether threads that wait spin: no, since others have use for the core."""
+    """Return settings that let waiting threads sleep instead of spin, as others need the cores."""
     for name in _SPINNING:
         yield name, configuration.parameter(config, name, "0")
 
@@ -131,7 +131,7 @@ def _entries(config: dict[str, Any]) -> Iterator[Tuple[str, str]]:
 
 
 def find_model(config: dict[str, Any]) -> str:
-    """Return the path of the file; a directory holds it as model.onnx, with what it refers to."""
+    """Return the path of the file; a directory has it as model.onnx, with its external data."""
     path = configuration.find_file(config, "model.onnx")
     if not os.path.isdir(path):
         return path
@@ -144,7 +144,7 @@ def find_model(config: dict[str, Any]) -> str:
 
 
 def _providers(config: dict[str, Any], kind: str, device: str) -> list[Provider]:
-    """Return the execution providers; the first one that can takes a node of the graph."""
+    """Return the execution providers; a node of the graph goes to the first that can run it."""
     accelerators = (config.get("optimization") or {}).get("execution_accelerators") or {}
     providers: List[Provider] = []
     if kind == "GPU":

@@ -71,7 +71,7 @@ def compile_model(config: dict[str, Any], model: Any, kind: str) -> Any:
 
 
 def free_batch(config: dict[str, Any], model: Any) -> None:
-    """Let the first dimension be of any size if the configuration has batches and the file one."""
+    """Make the first dimension variable if the configuration has batches and the file does not."""
     is_fixed = configuration.flag(config, "SKIP_OV_DYNAMIC_BATCHSIZE", default=False)
     if is_fixed or not signature.has_batches(config):
         return
@@ -96,7 +96,7 @@ def inputs_of(model: Any) -> List[Io]:
 
 
 def outputs_of(model: Any) -> List[Io]:
-    """Return the outputs; those without a name are called OUTPUT__0 and so on."""
+    """Return the outputs; nameless ones are called OUTPUT__0 and so on."""
     return [_io(one, f"OUTPUT__{place}") for place, one in enumerate(model.outputs)]
 
 

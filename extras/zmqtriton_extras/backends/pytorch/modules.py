@@ -1,8 +1,8 @@
 """Models of PyTorch from their files, each as a callable with its known arguments.
 
 TorchScript (.pt), programs of torch.export and packages of AOTInductor (.pt2), and a class in a
-model.py with its weights in a .pt. Named tensors become arguments of forward(), and what it returns
-named outputs.
+model.py with its weights in a .pt. Named tensors become arguments of forward(), and its results
+become named outputs.
 """
 
 from __future__ import annotations
@@ -87,7 +87,7 @@ def load(config: dict[str, Any], kind: str, device: str) -> Module:
 
 
 def _code_of(path: str) -> str:
-    """Return the file with the class of a model that has one, or ""."""
+    """Return the file with the class of a model, or "" if the model's file needs none."""
     code = os.path.join(os.path.dirname(path), "model.py")
     if path.endswith((".py", ".pt2")):
         return path if path.endswith(".py") else ""
@@ -95,7 +95,7 @@ def _code_of(path: str) -> str:
 
 
 def _members(path: str) -> List[str]:
-    """Return the names in a file that is an archive, without its own; none in another."""
+    """Return the names in an archive, without its top folder; [] if the file is no archive."""
     try:
         with zipfile.ZipFile(path) as archive:
             return [name.partition("/")[2] for name in archive.namelist()]
@@ -168,7 +168,7 @@ def _instance(path: str, config: dict[str, Any]) -> Any:
 def _with_weights(
     module: Any, path: str, config: dict[str, Any], device: Any, has_place: bool
 ) -> Module:
-    """Return a module with the weights that lie beside its code."""
+    """Return a module with the weights from the file next to its code."""
     weights = path[: -len(".py")] + ".pt"
     if os.path.isfile(weights):
         module.load_state_dict(torch.load(weights, map_location=device, weights_only=True))
@@ -188,7 +188,7 @@ def _with_weights(
 
 
 def _class_in(code: Any, path: str) -> Any:
-    """Return the file's own class, by name the first of several."""
+    """Return the class that the file defines, the first by name if there are several."""
     for _, cls in sorted(vars(code).items()):
         is_class = isinstance(cls, type) and issubclass(cls, torch.nn.Module)
         if is_class and cls.__module__ == code.__name__:
@@ -220,7 +220,7 @@ def _device_of(module: Any) -> Any:
 def order(names: list[str], arguments: list[Argument]) -> list[str]:
     """Return the names of tensors in the order of the arguments.
 
-    They are called like the arguments, or end in __0, __1 and so on, or else keep their order.
+    Their names equal the arguments', or end in __0, __1 and so on, or else they keep their order.
     """
     own_names = [argument.name for argument in arguments]
     if own_names and all(name in own_names for name in names):
@@ -256,7 +256,7 @@ def _argument(value: Any, name: str) -> Any:
 
 
 def outputs_of(returned: Any, names: list[str]) -> dict[str, Any]:
-    """Return the named outputs of a call. `names` are all configured ones, in order."""
+    """Return the named outputs of a call. `names` has all configured ones, in order."""
     if isinstance(returned, dict):
         missing = [name for name in names if name not in returned]
         if missing:
@@ -283,7 +283,7 @@ def _array(value: Any, name: str) -> Any:
 
 
 def to_tensor(tensor: Any, device: Any) -> Any:
-    """Return a Tensor of the request as one of PyTorch; strings stay an array."""
+    """Return a Tensor of the request as a PyTorch tensor; strings stay an array."""
     if not tensor.is_cpu():
         return torch.from_dlpack(tensor).to(device)
     try:

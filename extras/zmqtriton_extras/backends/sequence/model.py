@@ -1,4 +1,4 @@
-"""Answers with the sum of what a sequence has brought so far."""
+"""Answers with the sum of a sequence's values so far."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Answers IN with as many responses as it says, each with IN itself."""
+"""Answers IN with as many responses as IN says; each has the value of IN."""
 
 from __future__ import annotations
 

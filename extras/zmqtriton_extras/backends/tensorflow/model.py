@@ -65,7 +65,7 @@ class Graph:
         self._inputs = {one.name: one.outputs[0] for one in operations if one.type == "Placeholder"}
 
     def call(self, outputs: List[str]) -> Call:
-        """Return the function with these outputs, or without any with those that nothing reads."""
+        """Return the function with these outputs, or else with all outputs that nothing reads."""
         tensors = {name: self._tensors[name] for name in outputs if name in self._tensors}
         return Call(self._wrapped, self._inputs, tensors or self._ends())
 
@@ -133,7 +133,7 @@ class TritonPythonModel:
 
 
 def _set_threads(config: dict[str, Any]) -> None:
-    """Set the threads of this process, before TensorFlow has begun any."""
+    """Set the thread counts of TensorFlow in this process, before it starts any threads."""
     threads = configuration.threads(config, "TF_NUM_INTRA_THREADS")
     between = configuration.number(config, "TF_NUM_INTER_THREADS", 0)
     try:

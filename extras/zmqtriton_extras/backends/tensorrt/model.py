@@ -131,7 +131,7 @@ class TritonPythonModel:
 
 
 def _profile(config: dict[str, Any]) -> int:
-    """Return the optimization profile: the first one that the first group names, or 0."""
+    """Return the optimization profile: the first that the first group names, or else 0."""
     groups = config.get("instance_group") or [{}]
     named = groups[0].get("profile") or ["0"]
     return int(named[0])

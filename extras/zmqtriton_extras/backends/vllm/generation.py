@@ -1,6 +1,6 @@
-"""One request for text: what it asks for, and the tensors that answer it, named as in Triton.
+"""A request for text: its options, and the tensors of its responses, named as in Triton.
 
-Knows vLLM's objects by their attributes, and imports none of it.
+Knows vLLM's objects by their attributes, and imports nothing of it.
 """
 
 from __future__ import annotations
@@ -95,7 +95,7 @@ class Question(NamedTuple):
 
 
 class Answer:
-    """The responses to a question, made from the engine's outputs, which grow."""
+    """The responses to a question, made from the engine's growing outputs."""
 
     def __init__(self, question: Question) -> None:
         self._question = question
@@ -104,7 +104,7 @@ class Answer:
         self._tokens: Dict[int, int] = {}
 
     def response(self, output: Any) -> Any:
-        """Return the response for an output of the engine: its new part, if streamed."""
+        """Return the response for an output of the engine: for a stream, only its new part."""
         question = self._question
         texts = [self._new_text(place, one) for place, one in enumerate(output.outputs)]
         tensors = [_strings("text_output", texts)]
@@ -173,9 +173,9 @@ def _log_probabilities(steps: Any, count: int) -> str:
 
 
 def structured_output(sampling_params: Any, form: Optional[Dict[str, Any]]) -> Dict[str, Any]:
-    """Return the arguments of SamplingParams for the form of a text, of whichever name vLLM has.
+    """Return the arguments of SamplingParams for structured outputs, by vLLM's name for them.
 
-    Gets the module of SamplingParams. Raises ValueError if the document is no form.
+    Gets the module of SamplingParams. Raises ValueError if the document is not a valid form.
     """
     kind = form.get("type") if isinstance(form, dict) else None
     if form is None or kind == "text":

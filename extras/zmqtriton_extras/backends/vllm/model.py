@@ -121,7 +121,7 @@ class TritonPythonModel:
 
 
 def _engine_metrics(config: dict[str, Any], version: str) -> Optional[EngineMetrics]:
-    """Have the engine's figures on the server's page, where the model asks for them."""
+    """Pass the engine's figures to the server's page, if the model's configuration asks for it."""
     if not configuration.flag(config, "REPORT_CUSTOM_METRICS", False):
         return None
     import prometheus_client  # vllm brings it

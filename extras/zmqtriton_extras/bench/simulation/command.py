@@ -99,8 +99,8 @@ def settings(directory: Path, changes: Sequence[Change]) -> Iterator[Setting]:
 def _read_with_groups(name: str, directory: Path) -> Any:
     """Read the configuration as it is written, with all instance groups. Raises ConfigError.
 
-    Other defaults are filled in after a change, since they may depend on what is changed: preferred
-    batch sizes do on the largest one.
+    Other defaults are filled in after a change, since they may depend on the changed field, as
+    preferred batch sizes depend on the largest one.
     """
     complete = load_config(name, directory, directory / _CONFIG_FILE)
     apply_group_defaults(complete)
@@ -111,7 +111,7 @@ def _read_with_groups(name: str, directory: Path) -> Any:
 
 
 def _put(document: Any, path: Sequence[str], value: Any) -> None:
-    """Set a value, in each element of lists on the way."""
+    """Set the value of a field; if the path leads through a list, in each of its elements."""
     first, *rest = path
     for one in document if isinstance(document, list) else [document]:
         if not isinstance(one, dict):
@@ -123,7 +123,7 @@ def _put(document: Any, path: Sequence[str], value: Any) -> None:
 
 
 def is_overloaded(outcome: SimulationResult, busy: float) -> bool:
-    """True if requests of an open load come faster than they can be answered."""
+    """True if requests of an open load arrive faster than they can be answered."""
     late_ns = outcome.end_ns - outcome.last_arrival_ns
     return busy >= _BUSY and late_ns > _LATE_SHARE * outcome.last_arrival_ns
 
@@ -131,8 +131,7 @@ def is_overloaded(outcome: SimulationResult, busy: float) -> bool:
 def best_row(rows: Sequence[dict[str, Any]], *, is_open_load: bool) -> int | None:
     """Return the index of the best row that is not overloaded; None if all are.
 
-    Under an open load the rate is given, and latency decides; clients that wait for their answers
-    decide by the rate themselves.
+    Under an open load the rate is given, so latency decides; under a closed load the rate decides.
     """
     able = [index for index, row in enumerate(rows) if not row["overload"]]
 

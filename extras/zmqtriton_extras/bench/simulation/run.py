@@ -1,4 +1,4 @@
-"""One simulated run: arrivals, a broker's core, a frontend, stubs that take their time, and events.
+"""One simulated run of a broker's core, with simulated arrivals, frontend, stubs and time.
 
 The core is the code of a real broker; only its surroundings are simulated. It gets the time with
 each event, so an hour takes seconds. A seed decides the load, so that two settings meet the same
@@ -74,7 +74,7 @@ class Arrival:
 
 @dataclass(frozen=True)
 class Pattern:
-    """An open load: requests come whether or not earlier ones are answered."""
+    """An open load: requests arrive whether or not earlier ones are answered."""
 
     rate: float
     requests: int
@@ -95,10 +95,10 @@ class Pattern:
 
 
 class Clients:
-    """A closed load: each client sends again when it has its answer."""
+    """A closed load: each client sends again when it has its response."""
 
     def __init__(self, number: int, requests: int, batch: int = 1, length: int = 0) -> None:
-        """`length` is the number of requests in a sequence; 0: there are no sequences."""
+        """Set up; `length` is the number of requests in a sequence, 0 for no sequences."""
         self.number = number
         self._left = requests
         self._batch = batch
@@ -116,7 +116,7 @@ class Clients:
 
 
 def from_lines(lines: Iterator[str]) -> list[Arrival]:
-    """Parse recorded arrivals: a line each, seconds and perhaps the batch size.
+    """Parse recorded arrivals: each line has seconds and, optionally, a batch size.
 
     Raises ValueError, which names the line.
     """
@@ -179,7 +179,7 @@ class _Stub:
         self.waiting: deque[list[wire.BatchedRequest]] = deque()
 
     def fence(self, epoch: int) -> None:
-        """Do nothing: there is one broker only."""
+        """Do nothing: there is only one broker."""
 
     def may_have_begun(self, key: tuple[int, int]) -> bool:
         return True
@@ -188,7 +188,7 @@ class _Stub:
         return None
 
     def close(self) -> None:
-        """Do nothing: there is no page."""
+        """Do nothing: there is no memory to close."""
 
     def take(self, works: Iterable[wire.BatchedRequest]) -> None:
         for _, batch in itertools.groupby(works, lambda work: work.batch):
@@ -207,7 +207,7 @@ class SimulationRun:
         values: int = 0,
         settings: BrokerSettings = _NO_SETTINGS,
     ) -> None:
-        """Set up; requests have so many different values of AFFINITY; with 0 they have no value."""
+        """Set up; AFFINITY has `values` different values in requests, 0 for no value."""
         self._outcome = SimulationResult()
         self._core = BrokerCore()
         self._cost = cost

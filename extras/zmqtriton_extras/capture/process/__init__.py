@@ -1,1 +1,1 @@
-"""The process of captures: puts together what frontends send, and writes records."""
+"""The process of captures: combines what frontends send, and writes records."""

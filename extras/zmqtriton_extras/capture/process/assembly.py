@@ -27,7 +27,7 @@ class Budget:
             return True
 
     def make_way(self) -> None:
-        """Let a request have this processor, unless more is held than comes in a moment."""
+        """Give the processor to other processes, unless many bytes are waiting."""
         if self.held < self._limit >> 2:
             os.sched_yield()
 
@@ -37,7 +37,7 @@ class Budget:
 
 
 class Capture(NamedTuple):
-    """All frames of a request."""
+    """All frames of a completed request."""
 
     request: Frame
     responses: list[Frame]
@@ -61,7 +61,7 @@ class Assembly:
         self.dropped: Counter[str] = Counter()
 
     def take(self, frame: Frame) -> Capture | None:
-        """Take a frame; return what it completes."""
+        """Take a frame; return the capture that it completes, or None."""
         if frame.kind == REQUEST:
             self.dropped.update(frame.details["dropped"])
             if self._budget.take(frame.size):
@@ -86,7 +86,7 @@ class Assembly:
         return None
 
     def close(self) -> None:
-        """The frontend has gone: its incomplete records stay incomplete."""
+        """Drop incomplete records: their frontend has gone."""
         for record in self._open.values():
             self._end(record)
         self._open.clear()

@@ -1,4 +1,4 @@
-"""Records in an object store: segments as in a directory, each written at once."""
+"""Records in an object store: segments as in a directory, each written as a whole."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _SEGMENT_S = 10.0
 
 
 class Bucket:
-    """Writes records; to be used by one thread."""
+    """Writes records to a bucket; used by one thread."""
 
     def __init__(self, url: str) -> None:
         """Set up without connecting. Raises InvalidArgument."""
@@ -41,10 +41,10 @@ class Bucket:
         self._models: Counter[str] = Counter()
 
     def open(self) -> None:
-        """Do nothing: a bucket is there."""
+        """Do nothing: a bucket exists already."""
 
     def write(self, capture: Capture) -> Counter[str]:
-        """Take a record, and write the segment when it is large. Raises Lost."""
+        """Add a record, and write the segment if it is large. Raises Lost."""
         if not self._lines:
             self._begin()
         name = f"{self._segment}-{len(self._lines) + 1}"
@@ -56,7 +56,7 @@ class Bucket:
         return self._write_all() if self._bytes >= _SEGMENT_BYTES else self.rest()
 
     def rest(self) -> Counter[str]:
-        """Write the segment when it is old. Raises Lost."""
+        """Write the segment if it is old. Raises Lost."""
         is_old = time.monotonic() - self._begun_s >= _SEGMENT_S
         return self._write_all() if self._lines and is_old else Counter()
 
@@ -65,7 +65,7 @@ class Bucket:
         return self._write_all()
 
     def _write_all(self) -> Counter[str]:
-        """Write files and then lines, so that a line that can be read has its files."""
+        """Write files before lines, so that every readable line has its files."""
         lines, files, models = b"".join(self._lines), self._files, self._models
         segment = self._segment
         self._begin()

@@ -1,6 +1,7 @@
-"""Records posted as CloudEvents, as KServe's logger does: one of a request, one of each response.
+"""Records posted as CloudEvents, as KServe's logger does: one for a request, one per response.
 
-Their data are the bodies of the V2 protocol, with its binary extension for what JSON does not have.
+Their data are bodies of the V2 protocol, with its binary extension for tensors that JSON cannot
+carry.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ _WITHIN_S = 10.0
 
 
 class Posted:
-    """Posts records; to be used by one thread."""
+    """Posts records to a URL; used by one thread."""
 
     def __init__(self, url: str) -> None:
         self._post = Poster(url, {}, None)
@@ -49,11 +50,11 @@ class Posted:
         return Counter()
 
     def close(self) -> Counter[str]:
-        """Do nothing, likewise."""
+        """Do nothing: there is no segment to write."""
         return Counter()
 
     def _events(self, capture: Capture) -> Iterator[tuple[dict[str, str], bytes]]:
-        """Iterate over headers and bodies."""
+        """Yield headers and body of each event."""
         request, end = capture.request.details, capture.end
         model, version = request["model"], str(request["version"])
         headers = {
@@ -105,7 +106,7 @@ class Posted:
         return headers, b"".join((head, *parts))
 
     def _entry(self, tensor: wire.Tensor, *, is_hashed: bool) -> tuple[dict[str, Any], bytes]:
-        """Return a tensor for JSON, and its bytes if that has none of its values."""
+        """Return a tensor's JSON entry, and its bytes if they are not in the entry."""
         entry: dict[str, Any] = {
             "name": tensor.name,
             "datatype": datatypes.BY_NUMBER[tensor.datatype].name,

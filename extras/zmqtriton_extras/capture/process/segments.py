@@ -1,6 +1,6 @@
 """The directory of records: segments by time, of a limited size each and in all.
 
-A record's document and files are made of what frontends have sent; a bucket has the same.
+A record's document and files are made from frontends' messages, for a bucket as well.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _KEY_FILE = "hash.key"
 def document_of(
     capture: Capture, name: str, hash_key: Callable[[], bytes]
 ) -> tuple[dict[str, Any], list[tuple[str, bytes]]]:
-    """Return the record's document, and its files by name; the key is asked for if it is needed."""
+    """Return the record's document, and its files by name; `hash_key` is called if needed."""
     request, end = capture.request.details, capture.end
     hashed, files = set(request["hashed"]), []
 
@@ -80,10 +80,10 @@ def document_of(
 
 
 class Segments:
-    """Writes records; to be used by one thread."""
+    """Writes records to a directory; used by one thread."""
 
     def __init__(self, directory: Path, limit: int) -> None:
-        """Set up; `limit` is the size of all segments, 0 for none."""
+        """Set up; `limit` is the size of all segments together, 0 for no limit."""
         self._directory = directory
         self._limit = limit
         # all but the last can go
@@ -100,14 +100,14 @@ class Segments:
         self._key = b""
 
     def open(self) -> None:
-        """Make the directory, or take one over. Raises OSError."""
+        """Make the directory, or use an existing one. Raises OSError."""
         self._directory.mkdir(mode=0o700, parents=True, exist_ok=True)
         check_owner(self._directory)
         for path in sorted(self._directory.glob(f"*/{LINES}")):
             self._earlier[path.parent] = _size_of(path.parent)
 
     def _hash_key(self) -> bytes:
-        """Return the key of hashes, made with the first; only with it can values be tried."""
+        """Return the key of hashes, made with the first; only with it can values be guessed."""
         if not self._key:
             path = self._directory / _KEY_FILE
             with suppress(FileExistsError):
@@ -116,9 +116,10 @@ class Segments:
         return self._key
 
     def write(self, capture: Capture) -> Counter[str]:
-        """Write a record; the line comes last, so a record that can be read is whole.
+        """Write a record; its line comes last, so a record that can be read is complete.
 
-        Return how many of each model are kept now. Raises OSError; what was written is removed.
+        Returns the number of kept records by model. Raises OSError, and removes the incomplete
+        record.
         """
         segment = self._current()
         self._count += 1
@@ -143,7 +144,7 @@ class Segments:
         return Counter([document["model"]])
 
     def rest(self) -> Counter[str]:
-        """Do nothing: each record is on the disk already."""
+        """Do nothing: each record is on disk already."""
         return Counter()
 
     def _current(self) -> Path:

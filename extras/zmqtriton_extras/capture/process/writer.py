@@ -1,4 +1,4 @@
-"""The thread that writes records, so that a slow target does not hold up the process."""
+"""The thread that writes records, so that a slow target does not delay the process."""
 
 from __future__ import annotations
 
@@ -28,14 +28,14 @@ class Lost(Exception):
 
 
 class Target(Protocol):
-    """Takes records in one thread; each method but `open` returns how many are kept now."""
+    """A place for records, used by one thread; all methods but `open` count the records kept."""
 
     def open(self) -> None: ...
 
     def write(self, capture: Capture) -> Counter[str]: ...
 
     def rest(self) -> Counter[str]:
-        """Go on while no record comes."""
+        """Continue open work while no record comes."""
 
     def close(self) -> Counter[str]: ...
 
@@ -62,7 +62,7 @@ class Writer:
         self._queue.put(captures)
 
     def end(self) -> None:
-        """End once everything so far is written."""
+        """End once all records so far are written."""
         self._queue.put(None)
 
     def _run(self) -> None:
@@ -87,7 +87,7 @@ class Writer:
         return self._target.write(capture)
 
     def _count(self, model: str, step: Callable[[], Counter[str]]) -> None:
-        """Take a step, and count the kept and lost records; `model` is that of its record."""
+        """Take a step, and count the kept and lost records; `model` is the record's model."""
         try:
             self.written += step()
         except Lost as error:

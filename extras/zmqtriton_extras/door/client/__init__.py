@@ -1,4 +1,4 @@
-"""A client of a server's door: models asked over ZeroMQ, from a process that knows nothing else.
+"""A client of a server's door: calls models over ZeroMQ, and needs nothing else of the server.
 
 Its public name is `zmqtriton.Door`, for threads and for coroutines.
 """

@@ -27,10 +27,10 @@ _NO_OPTIONS = InferenceRequest({})[1:]
 
 
 class DoorChannel:
-    """The way to the models of a server by its door."""
+    """The way to the models of a server through its door."""
 
     def __init__(self, conversation: Conversation, keys: Mapping[str, Any]) -> None:
-        """Set up; `keys` are fields of every request."""
+        """Set up; `keys` are fields to add to every request."""
         self._conversation = conversation
         self._keys = keys
 
@@ -51,9 +51,9 @@ class DoorChannel:
     def _needed_config(
         self, model: str, version: str, inputs: Mapping[str, Any]
     ) -> Mapping[str, Any]:
-        """Return the configuration if it is needed to tell the datatypes of these inputs.
+        """Return the configuration, or {} if the inputs' datatypes are known without it.
 
-        It is asked for each time, since the model may have been loaded anew.
+        It is requested each time, since the model may have been loaded again.
         """
         are_arrays = all(isinstance(value, np.ndarray) for value in inputs.values())
         return {} if are_arrays else self.config(model, version)
@@ -87,7 +87,7 @@ def answer_of(
     frames: Any = (),
     timeout_s: float | None = None,
 ) -> dict[str, Any]:
-    """Return the answer to a verb that has one. Raises the server's error, and TimeoutError."""
+    """Return the single response to a verb. Raises the server's error, and TimeoutError."""
     until_s = None if timeout_s is None else time.monotonic() + timeout_s
     inbox = conversation.ask(verb, fields, frames)
     try:
@@ -101,7 +101,7 @@ def answer_of(
 
 
 def _fields(request: InferenceRequest, tensors: list[wire.Tensor]) -> dict[str, Any]:
-    """Return the fields of a request, without those that say nothing."""
+    """Return the fields of a request, without empty ones."""
     inputs = [
         {"name": name, "datatype": datatypes.BY_NUMBER[number].name, "shape": shape}
         for name, number, shape, _ in tensors
@@ -126,7 +126,7 @@ def _fields(request: InferenceRequest, tensors: list[wire.Tensor]) -> dict[str, 
 
 
 class DoorResponses:
-    """The responses to one request, for the thread of the connection or for its coroutines."""
+    """The responses to a request, for the connection's thread or for its coroutines."""
 
     def __init__(self, conversation: Conversation, inbox: Inbox, until_s: float | None) -> None:
         self._conversation = conversation
@@ -220,13 +220,13 @@ def _tensor(output: Mapping[str, Any], frame: Any) -> wire.Tensor:
 
 
 class Door:
-    """A connection to the door of a server. To be used with `with`, or closed.
+    """A connection to the door of a server. Use it with `with`, or close it.
 
         with zmqtriton.Door("/run/zmqtriton/door") as server:
             for response in server.model("add_sub").infer(inputs={"INPUT0": ..., "INPUT1": ...}):
                 response.outputs["OUTPUT0"]
 
-    It belongs to one thread at a time; others open their own.
+    A connection belongs to one thread at a time; other threads open their own.
     """
 
     def __init__(
@@ -303,10 +303,10 @@ class Door:
         files: Mapping[str, bytes] | None = None,
         timeout_s: float | None = None,
     ) -> Model:
-        """Load a model, or load it anew; return it when it can be asked.
+        """Load or reload a model; return it when it can be called.
 
         `config` is JSON in place of its config.pbtxt, `files` are contents by their paths in the
-        model's directory. Raises why it is not loaded.
+        model's directory. Raises the reason if it is not loaded.
         """
         fields: dict[str, Any] = {"model": name}
         if config is not None:

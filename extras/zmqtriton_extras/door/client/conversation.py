@@ -1,4 +1,4 @@
-"""The client's end of a door's socket: numbers requests, and sorts answers by their numbers.
+"""The client's end of a door's socket: numbers requests, and sorts responses by number.
 
 Threads wait by receiving themselves; coroutines are woken by their loop, which watches the socket.
 A connection belongs to one thread at a time, as ZeroMQ's sockets do.
@@ -33,7 +33,7 @@ LATE = "the request's deadline has passed"
 
 
 class Message:
-    """A message that has come for a request."""
+    """A message that has arrived for a request."""
 
     __slots__ = ("fields", "frames", "kind")
 
@@ -113,7 +113,7 @@ class Conversation:
     # ---------------------------------------------------------------- asking
 
     def ask(self, verb: str, fields: Mapping[str, Any], frames: Sequence[Any] = ()) -> Inbox:
-        """Send a request. Raises Unavailable if this is closed, or the server stops."""
+        """Send a request. Raises Unavailable if the connection is closed, or the server stops."""
         if self._is_left and not self.is_closed and not self._open:
             self._connect_anew()
         inbox = Inbox(next(self._numbers))
@@ -135,12 +135,12 @@ class Conversation:
         self._is_left = False
 
     def grant(self, inbox: Inbox, responses: int) -> None:
-        """Let a number of further responses of a stream come, if it is still open."""
+        """Allow a number of further responses of a stream, if it is still open."""
         if inbox.number in self._open:
             self._send("credit", inbox.number, {"responses": responses})
 
     def cancel(self, inbox: Inbox) -> None:
-        """Cancel a request that has no response yet, since its caller does not wait any more.
+        """Cancel a request that was not answered, since its caller no longer waits.
 
         Destructors may call this, in any thread and while another message is being sent: then the
         request is cancelled with the next message.
@@ -202,7 +202,7 @@ class Conversation:
         self._sort(frames)
 
     async def next_async(self, inbox: Inbox, until_s: float | None) -> Message:
-        """Wait likewise, in a coroutine."""
+        """Wait for the next message to a request, in a coroutine. Raises TimeoutError."""
         loop = asyncio.get_running_loop()
         if self._loop is not loop:
             self._unwatch()
@@ -229,7 +229,7 @@ class Conversation:
     # -------------------------------------------------------------- receiving
 
     def _drain(self) -> None:
-        """Take all that is here."""
+        """Take all messages that have arrived."""
         while not self.is_closed:
             frames = messages.take_frames(self._socket)
             if frames is None:

@@ -1,6 +1,6 @@
 """The verbs besides inference: health, metadata, statistics, repository, clients' shared memory.
 
-The catalogue and the supervisor answer; this translates.
+The catalogue and the supervisor answer; this module translates.
 """
 
 from __future__ import annotations
@@ -189,4 +189,4 @@ class ControlExchange:
         self._task.cancel()
 
     def grant(self, responses: int) -> None:
-        """Do nothing: it has one answer."""
+        """Do nothing: the verb has only one response."""

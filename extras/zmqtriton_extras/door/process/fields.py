@@ -12,12 +12,12 @@ _MAX_COUNT = 2**63 - 1
 
 
 class Fields:
-    """The fields of one map; call `check_known` after reading the last."""
+    """The fields of a map; call `check_known` after reading the last."""
 
     __slots__ = ("_document", "_of", "_read", "user")
 
     def __init__(self, document: Any, of: str, user: int = -1) -> None:
-        """Set up; `of` names the owner of the fields in errors, and `user` has sent them."""
+        """Set up; `of` names the owner of the fields in errors, and `user` is the sender."""
         if type(document) is not dict:
             raise InvalidArgument(f"{of} must be a map")
         self._document: dict[str, Any] = document
@@ -48,7 +48,7 @@ class Fields:
         return value
 
     def name(self, name: str) -> str:
-        """Return a text that must be there."""
+        """Return a required text."""
         if name not in self._document:
             raise InvalidArgument(f"{self._of} has no '{name}'; add it")
         return self.text(name)

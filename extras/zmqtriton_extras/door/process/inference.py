@@ -1,8 +1,8 @@
-"""One inference through the door: its request, and its response or stream of responses.
+"""A request for inference through the door, and its response or stream of responses.
 
-Whether a request fits its model is not checked here, but no name, number or count leaves this
-module that the wire could not carry. A request to a model that is not decoupled needs no task; a
-stream is one, which waits for credit of its client and for room among its unread responses.
+Does not check whether a request fits its model, but no name, number or count leaves this module
+that the wire could not carry. A request to a model that is not decoupled needs no task; a stream
+has one, which waits for credit from its client and for room among its unread responses.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ NO_HEADERS: Mapping[bytes, str] = MappingProxyType({})
 
 
 class DoorRequest(NamedTuple):
-    """An inference as a client wants it."""
+    """A client's request for inference."""
 
     model: str
     version: str
@@ -193,7 +193,7 @@ def _options(fields: Fields) -> admission.SchedulingOptions:
 
 
 class Asker(Protocol):
-    """The client, as far as one of its requests is concerned."""
+    """The client of a request, as far as that request needs it."""
 
     #: Sequences that it has started and not ended.
     sequences: OpenSequences
@@ -204,16 +204,16 @@ class Asker(Protocol):
         """Send the final message of a request."""
 
     def arrivals(self) -> Arrivals:
-        """Return the room of responses of a stream that wait to be sent."""
+        """Return the room for a stream's responses that wait to be sent."""
 
     def waiting(self) -> AbstractContextManager[None]:
-        """Count a stream as waiting for its client in this block: it must grant more messages."""
+        """Count a stream, in a `with` block, as waiting for its client to grant more messages."""
 
     async def send(self, message: Message, arrivals: Arrivals) -> None:
-        """Send another message when there is room for it."""
+        """Send a message of a stream when there is room for it."""
 
     def hold_back(self, number: int) -> None:
-        """Begin no further request until this one has its place in the order of requests."""
+        """Begin no further requests until this one has its place in the order of requests."""
 
     def let_go(self, number: int) -> None:
         """Let further requests begin: this one has its place, or has failed."""
@@ -239,7 +239,7 @@ class DoorSink(Sink):
         self._granted: asyncio.Future[None] | None = None
 
     def begin(self) -> None:
-        """Begin; it may be answered before this returns."""
+        """Begin the request; it may be answered before this returns."""
         request = self._request
         ask = Ask(
             (request.model, request.version),
@@ -252,11 +252,11 @@ class DoorSink(Sink):
         self._entrance.begin(ask, self._pending)
 
     def cancel(self) -> None:
-        """Cancel the request, unless it is answered."""
+        """Cancel the request, unless it was answered."""
         self._pending.cancel()
 
     def grant(self, responses: int) -> None:
-        """Let a number of further responses be sent."""
+        """Allow a number of further responses."""
         if self._credit is not None:
             self._credit += responses
         if self._granted is not None and not self._granted.done():

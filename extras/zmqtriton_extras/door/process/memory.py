@@ -1,7 +1,7 @@
 """The memory of the door's process, which libzmq fills with whatever clients send.
 
-libzmq has a limit for a frame and none for all frames of a message. Where memory is refused, it
-ends the connection that the frame came by, or the process at worst: no other has to end for it.
+libzmq limits a frame, but not all frames of a message. If it gets no memory, it ends the frame's
+connection or, at worst, this process: no other process has to end.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ _SPARE_BYTES = 256 << 20
 
 
 class MemoryLimit:
-    """Memory for requests, as much for answers, and for what libzmq reads.
+    """A limit of memory for requests, as much for responses, and for messages that libzmq reads.
 
-    The kernel counts addresses. A heap that a message without end has filled keeps them all if a
-    small piece at its end is in use: no thread could be started any more, with all memory free. The
-    limit then rises, to leave room above; where that goes on and on, the process ends.
+    The kernel counts addresses. A heap that an endless message has filled keeps all its addresses
+    if a small piece at its end is in use: then no thread could be started, although all memory is
+    free. The limit then rises, to leave room above the heap; if that continues, the process ends.
     """
 
     def __init__(self, client_bytes: int) -> None:
@@ -34,7 +34,7 @@ class MemoryLimit:
         self._set(self._least)
 
     def check(self) -> None:
-        """Leave room. To be called once a second. Raises SystemExit when the heap is too large."""
+        """Raise the limit if needed; SystemExit if the heap is too large. Call once a second."""
         used = _own_bytes()
         if used + _ROOM_BYTES > self._least + _UNREAD_BYTES:
             _log.error("messages without end have left the door no memory: it is started anew")

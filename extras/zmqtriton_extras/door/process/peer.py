@@ -1,8 +1,8 @@
-"""One client: its open requests, those that wait for their turn, and what it has yet to read.
+"""A client: its open requests, its waiting requests, and the messages that it has not read.
 
 ZeroMQ keeps a few messages for a client that does not read. All others wait here, booked in the
-ledger: then its streams stop, and its further requests wait, or are refused. It takes up nothing of
-anybody else's.
+ledger: then its streams stop, and its further requests wait, or are refused. Other clients lose
+nothing.
 """
 
 from __future__ import annotations
@@ -42,16 +42,16 @@ _CANCELLED = "the request was cancelled by its client"
 
 
 class Exchange(Protocol):
-    """A request that has begun."""
+    """A begun request."""
 
     def cancel(self) -> None: ...
 
     def grant(self, responses: int) -> None:
-        """Let so many responses more be sent."""
+        """Allow a number of further responses."""
 
 
 class Asked(NamedTuple):
-    """A request that has come."""
+    """A request that has arrived."""
 
     number: int
     size: int
@@ -68,9 +68,10 @@ class Peer:
         user: int,
         is_leaving: Callable[[], bool] = lambda: False,
     ) -> None:
-        """Set up; `put` gives a message to ZeroMQ and returns whether that had room for it.
+        """Set up; `put` gives a message to ZeroMQ and returns whether ZeroMQ had room for it.
 
-        Once the server is leaving, final messages say so, if no sequence is open.
+        While the server is leaving, final messages tell that to the client, unless a sequence is
+        open.
         """
         self._is_leaving = is_leaving
         #: Open sequences of the client. While it has any, it is not asked to leave, since another
@@ -164,13 +165,13 @@ class Peer:
                 self._loop.call_soon(self._begin_waiting)
 
     def grant(self, number: int, responses: int) -> None:
-        """Let so many responses more of a stream be sent; it may have ended meanwhile."""
+        """Allow a number of further responses of a stream, unless it has ended."""
         exchange, _ = self._open.get(number, (None, 0))
         if exchange is not None:
             exchange.grant(responses)
 
     def cancel(self, number: int) -> None:
-        """Cancel a request, which may have been answered meanwhile."""
+        """Cancel a request, unless it was answered."""
         exchange, _ = self._open.get(number, (None, 0))
         if number in self._waiting:
             self._take_waiting(number)
@@ -182,7 +183,7 @@ class Peer:
 
     @property
     def is_idle(self) -> bool:
-        """True if nothing is open, and all is read as far as that shows."""
+        """True if no request is open, and all messages were read as far as can be known."""
         return not (self._open or self._waiting or self._unread or self._answers.held)
 
     # ----------------------------------------------------------------- answers
@@ -222,9 +223,9 @@ class Peer:
             raise Unavailable(errors.TOO_MANY_UNREAD)
 
     def _send(self, message: Message, *, had_room: bool = False) -> bool:
-        """Send a message; False if there is no memory for it until it is read.
+        """Send a message; False if there is no memory to keep it until it is read.
 
-        There is if it `had_room` until now.
+        If there was room until now (`had_room`), it is sent in any case.
         """
         small = sum(map(len, message))
         if small > COPIED_BYTES:
@@ -247,7 +248,7 @@ class Peer:
         return True
 
     def _booked(self, frame: bytes | memoryview) -> memoryview:
-        """Return a frame that is unbooked when ZeroMQ has written it, or drops it."""
+        """Return a frame that leaves the ledger when ZeroMQ has written or dropped it."""
         view = memoryview(frame)
         weakref.finalize(view, self._written, len(frame)).atexit = False
         return view
@@ -264,7 +265,7 @@ class Peer:
             self._go_on()
 
     def flush(self) -> None:
-        """Send what ZeroMQ has room for now."""
+        """Send as many messages as ZeroMQ has room for now."""
         while self._unread and self._put(self._unread[0][0]):
             self._unbook(self._unread.popleft()[1])
         self._go_on()
@@ -272,7 +273,7 @@ class Peer:
             self._begin_waiting()
 
     def _go_on(self) -> None:
-        """Let streams go on that wait for room; each looks again itself."""
+        """Wake streams that wait for room; each checks the room again."""
         if self._stopped and not self._unread and self._answers.held <= _UNREAD_BYTES:
             stopped, self._stopped = self._stopped, deque()
             for future in stopped:
@@ -281,17 +282,17 @@ class Peer:
 
     @property
     def is_blocked(self) -> bool:
-        """True if something waits for room in ZeroMQ."""
+        """True if messages wait for room in ZeroMQ."""
         return bool(self._unread)
 
     def is_stalled(self, now: float) -> bool:
-        """Return whether it reads too slowly what others lack the memory of."""
+        """Return whether the client reads too slowly while other clients lack memory."""
         return self._progress.is_paused_too_long(now, self._read_bytes, self._answers.held)
 
     # --------------------------------------------------------------- its death
 
     def leave(self) -> None:
-        """Cancel everything: the client has gone."""
+        """Cancel all requests: the client has gone."""
         self.is_gone = True
         exchanges = [exchange for exchange, _ in self._open.values() if exchange is not None]
         self._open.clear()

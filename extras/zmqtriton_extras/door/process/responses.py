@@ -1,4 +1,4 @@
-"""Answers as messages: a header and the frames behind it."""
+"""Responses as messages: a header and frames."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ Message = list[bytes | memoryview]
 
 
 def answer(number: int, fields: Mapping[str, Any]) -> Message:
-    """Return the answer to a verb that has one."""
+    """Return the response to a verb that has only one."""
     return [messages.encode("answer", number, fields)]
 
 
@@ -31,7 +31,7 @@ def response(
     *,
     is_final: bool = True,
 ) -> Message:
-    """Return a response of a model, with a frame for each output that lies in no region.
+    """Return a response of a model, with a frame for each output that is not in a region.
 
     Raises InternalError for an output without a datatype.
     """
@@ -66,7 +66,7 @@ def response(
 
 
 def end(number: int) -> Message:
-    """Return the end of a stream whose last response has gone already."""
+    """Return the end of a stream whose last response was sent already."""
     return [messages.encode("end", number, {})]
 
 

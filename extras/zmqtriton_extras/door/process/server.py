@@ -1,7 +1,7 @@
-"""The door's ROUTER on the loop of the process, its clients, and the verbs that they may ask for.
+"""The door's ROUTER on the process's loop, its clients, and the verbs that they may use.
 
-A client is a connection. ZeroMQ tells of connections by their descriptors and of messages by their
-routing id, and messages know their descriptor: so the death of a client is seen.
+A client is a connection. ZeroMQ reports connections by their descriptors and messages by their
+routing id; a message knows its descriptor, so the death of a client can be noticed.
 """
 
 from __future__ import annotations
@@ -153,7 +153,7 @@ class DoorServer(Service):
             self._read()
 
     def _hear(self) -> None:
-        """Hear of connections that have begun and ended."""
+        """Process reports of begun and ended connections."""
         while (event := messages.connection_event(self._monitor)) is not None:
             has_begun, descriptor = event
             identity = self._connections.pop(descriptor, b"")
@@ -194,7 +194,7 @@ class DoorServer(Service):
     # ------------------------------------------------------------ the clients
 
     def _peer_of(self, identity: bytes, frame: Any) -> Peer | None:
-        """Return the sender of this frame; None if its connection has ended."""
+        """Return the sender of a frame; None if its connection has ended."""
         entry = self._peers.get(identity)
         if entry is not None:
             return entry[0]
@@ -214,7 +214,7 @@ class DoorServer(Service):
         return peer
 
     def _turn_away(self, identity: bytes) -> None:
-        """Refuse a client whose end would not be noticed."""
+        """Refuse a client whose disconnection could not be noticed."""
         refusal = Unsupported("a client of the door must speak ZMTP 3, as libzmq 4 does")
         message = responses.error(messages.NO_ID, refusal)
         self._read_soon()
@@ -322,6 +322,6 @@ def _user_of(descriptor: int) -> int:
 
 
 def _hang_up(descriptor: int) -> None:
-    """End a connection of libzmq's, which sees that its other end is closed."""
+    """End a connection of libzmq, which notices that its other end is closed."""
     with suppress(OSError), socket.socket(fileno=os.dup(descriptor)) as connection:
         connection.shutdown(socket.SHUT_RDWR)

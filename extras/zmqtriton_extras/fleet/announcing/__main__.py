@@ -26,7 +26,7 @@ _KILLED = "the server was killed"
 
 
 class _WatchedGateway(Gateway):
-    """A gateway that says when the supervisor has told something."""
+    """A gateway that reports each message of the supervisor."""
 
     def __init__(self, lifeline: Lifeline) -> None:
         super().__init__(lifeline, lambda: self._finish(_END_WITHIN_S, _KILLED))

@@ -25,7 +25,7 @@ _WILDCARDS = frozenset({"", "0.0.0.0", "::"})
 
 
 class Process(NamedTuple):
-    """The marks of one run of a server: together they are like those of no other."""
+    """The marks of one run of a server, which no other run has."""
 
     host: str
     pid: int
@@ -35,7 +35,7 @@ class Process(NamedTuple):
 def describe_server(
     settings: FrontendSettings, process: Process, find_host: Callable[[], str]
 ) -> dict[str, Any]:
-    """Return the part that does not depend on models; `find_host` finds the machine's name."""
+    """Return the part of an announcement without models; `find_host` returns the machine's name."""
     options = settings.options_of("fleet", FleetOptions)
     document = {
         "format": FORMAT,
@@ -88,7 +88,7 @@ def server_state(*, is_open: bool, is_draining: bool, is_stopping: bool, is_read
 def describe_models(
     models: Mapping[str, Iterable[ModelVersion]], is_ready: Callable[[ModelVersion], bool]
 ) -> list[dict[str, Any]]:
-    """Return an entry of each version, and one of each model that cannot even be read."""
+    """Return an entry for each version, and one for each model that cannot be read."""
     entries: list[dict[str, Any]] = []
     for name, versions in models.items():
         rows = [_describe_version(version, is_ready(version)) for version in versions]
@@ -110,7 +110,7 @@ def _describe_version(version: ModelVersion, is_ready: bool) -> dict[str, Any]:
 
 
 class Stamp:
-    """Gives each announcement a later time than the one before, even if the clock goes back."""
+    """Gives each announcement a later time than the one before, even if the clock is set back."""
 
     def __init__(self) -> None:
         self._last_ms = 0

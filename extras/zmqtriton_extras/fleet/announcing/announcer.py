@@ -1,8 +1,8 @@
-"""The announcer: watches what the supervisor tells of the server, and keeps each place informed.
+"""The announcer: watches the state of the server, and keeps each place informed.
 
 A place is a file that is replaced, or a URL that gets a POST. Both may block for long, so each has
-a thread of its own, which also keeps announcements in order. A place that cannot be reached holds
-up neither the others nor the server.
+a thread of its own, which also keeps announcements in order. A place that cannot be reached delays
+neither the other places nor the server.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ _ELSEWHERE = [(socket.AF_INET, "192.0.2.1"), (socket.AF_INET6, "2001:db8::1")]
 
 
 class AnnounceError(Exception):
-    """Raised if a place has not got an announcement; the text says why."""
+    """Raised if an announcement did not reach its place; the text says why."""
 
 
 def open_place(place: str, token_file: str) -> Tell:
@@ -76,10 +76,10 @@ def open_place(place: str, token_file: str) -> Tell:
 
 
 def _replace(path: Path, line: bytes) -> None:
-    """Write the file anew, so that a reader finds one whole announcement.
+    """Replace the file, so that a reader always finds one complete announcement.
 
-    The end of this run is not for a file that a later one has taken over: a server that was killed
-    may have been started again already.
+    Does not announce this run's end in a file of a later run: a killed server may have been started
+    again already.
     """
     own = json.loads(line)
     if own.get("state") == ENDED and _started_s(path) > own["started_s"]:
@@ -98,7 +98,7 @@ def _replace(path: Path, line: bytes) -> None:
 
 
 def _started_s(path: Path) -> float:
-    """Return the start time of the server that has announced itself in this file; 0 without one."""
+    """Return the start time of the server whose announcement is in a file; 0 without one."""
     try:
         return float(json.loads(path.read_bytes())["started_s"])
     except (OSError, ValueError, TypeError, KeyError):
@@ -106,7 +106,7 @@ def _started_s(path: Path) -> float:
 
 
 def _authorization(token_file: str) -> dict[str, str]:
-    """Return the header with the token, which is read each time: it may have been replaced."""
+    """Return the header with the token, read each time, because the token may be replaced."""
     if not token_file:
         return {}
     try:
@@ -121,7 +121,7 @@ def _authorization(token_file: str) -> dict[str, str]:
 
 
 def own_host(place: str) -> str:
-    """Return the address of this machine that `place` sees, else that of the default route."""
+    """Return the address of this machine that `place` sees, or else the default route's."""
     seen_from = [*_resolve(urlsplit(place).hostname or ""), *_ELSEWHERE]
     for family, address in seen_from:
         if address_here := _source(family, address):
@@ -211,13 +211,13 @@ class Courier:
         self._wake.set()
 
     async def run(self) -> None:
-        """Tell the place until this is cancelled."""
+        """Announce to the place until cancelled."""
         while True:
             await self._wait()
             await self._attempt(TELL_WITHIN_S)
 
     async def finish(self, news: dict[str, Any], within_s: float) -> None:
-        """Tell the end, as long as there is time."""
+        """Announce the end, if there is time."""
         self._news = news
         end_s = time.monotonic() + within_s
         self._schedule.has_changed()
@@ -248,7 +248,7 @@ class Courier:
         return True
 
     def _tell_news(self, news: dict[str, Any], within_s: float) -> None:
-        """Tell, with the addresses of this moment: the network may come up after the server.
+        """Announce, with the present addresses: the network may come up after the server.
 
         Runs in the thread, since a name server may be slow. Raises AnnounceError.
         """
@@ -257,7 +257,7 @@ class Courier:
 
 class Announcer:
     def __init__(self, gateway: Gateway, changed: asyncio.Event) -> None:
-        """`changed` is set when something may have changed."""
+        """Set up; `changed` is set when the server's state may have changed."""
         self._gateway, self._changed = gateway, changed
         self._readiness = Readiness(gateway)
         settings = gateway.settings
@@ -268,7 +268,7 @@ class Announcer:
         self._is_open = False
 
     async def run(self) -> None:
-        """Keep all places informed until this is cancelled."""
+        """Keep all places informed until cancelled."""
         await asyncio.gather(self._watch(), *(courier.run() for courier in self._couriers))
 
     async def finish(self, reason: str, within_s: float) -> None:
@@ -314,7 +314,7 @@ class Announcer:
 
 
 async def _says(question: Awaitable[Any]) -> bool:
-    """Return the answer to a question; False without one."""
+    """Return the answer to a question; False if it fails."""
     try:
         return bool(await question)
     except ZmqTritonError as error:
@@ -325,8 +325,8 @@ async def _says(question: Awaitable[Any]) -> bool:
 async def _wait_for(event: asyncio.Event, seconds: float) -> None:
     """Wait until an event is set, at most this number of seconds.
 
-    Up to Python 3.11 `asyncio.wait_for()` forgets that it was cancelled if the event is set, too,
-    as it is when the news is that the server ends.
+    Up to Python 3.11 `asyncio.wait_for()` forgets a cancellation if the event is set as well, as it
+    is when the server ends.
     """
     waiting = asyncio.ensure_future(event.wait())
     try:

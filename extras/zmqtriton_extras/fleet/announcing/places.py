@@ -10,7 +10,7 @@ interval = options.integer_between(1, 3600, "Must be in the range 1 to 3600 seco
 
 
 def place(value: str) -> str:
-    """Return the name of a file, or the URL of a program that takes announcements."""
+    """Check the name of a file, or the URL of a program that receives announcements."""
     if "://" not in value:
         if not value:
             raise options.BadValue("The name of a file, or a URL, is missing.")

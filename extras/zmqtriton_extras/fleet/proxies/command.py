@@ -32,7 +32,7 @@ _DOMAIN = r"[A-Za-z0-9-]+(\.[A-Za-z0-9-]+)*", "is no domain"
 def _option(
     name: str, default: str, form: tuple[str, str], metavar: str, help: str
 ) -> Callable[[Any], Any]:
-    """Return an option with this kind of value, None by default."""
+    """Return an option with a checked form of value, "" by default."""
     pattern, complaint = form
 
     def check(context: click.Context, parameter: click.Parameter, value: str) -> str:
@@ -194,7 +194,7 @@ def proxy(
 
 @cache
 def _note(line: str) -> None:
-    """Say something once, however often it is found."""
+    """Print a note, once for each text."""
     _tell(line)
 
 
@@ -203,7 +203,7 @@ def _tell(line: str) -> None:
 
 
 def _render(kind: str, options: dict[str, Any], nodes: list[Node], *, has_all: bool) -> str:
-    """Return the configuration; `has_all` if all servers are there, and none comes later."""
+    """Return the configuration; `has_all` if the servers are final, so that none comes later."""
     models = options["models"] or _announced_models(nodes)
     for model in models:
         if not is_plain(model):
@@ -218,7 +218,7 @@ def _render(kind: str, options: dict[str, Any], nodes: list[Node], *, has_all: b
 
 
 def _announced_models(nodes: Iterable[Node]) -> tuple[str, ...]:
-    """Return the models that servers have announced, as far as paths can name them."""
+    """Return the announced models whose names can be used in paths."""
     names = {model for node in nodes for model in node.models or ()}
     for model in names:
         if not is_plain(model):

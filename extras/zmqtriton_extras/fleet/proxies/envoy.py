@@ -82,7 +82,7 @@ def _listener(
 
 
 def _routes(layout: Layout, group: Group, host: str = "") -> Iterator[dict[str, Any]]:
-    """Yield the routes to a group, with a `Host` of its own if there is one."""
+    """Yield the routes to a group, with a `Host` of its own if it has one."""
     path = f"/v2/models/{group.model}"
     where = {"path_separated_prefix": path} if group.model else {"prefix": "/"}
     return _dealt(layout, group, where, host)
@@ -98,7 +98,7 @@ def _grpc_routes(layout: Layout) -> Iterator[dict[str, Any]]:
 def _dealt(
     layout: Layout, group: Group, where: dict[str, Any], host: str = ""
 ) -> Iterator[dict[str, Any]]:
-    """Yield the routes of matching requests: with a sequence, with an affinity, and all others."""
+    """Yield routes of matching requests: with a sequence, with an affinity, and all others."""
     action = {
         "timeout": "0s",
         "idle_timeout": _LONGEST,
@@ -183,7 +183,7 @@ def _probe(layout: Layout, group: Group, service: str) -> dict[str, Any]:
 
 
 def _asks_http(group: Group) -> bool:
-    """Return whether servers for gRPC are probed over HTTP: gRPC's health is that of the server."""
+    """Return whether gRPC servers are probed over HTTP: a model's health needs this."""
     return bool(group.model) and not any(node.tls for node in group.nodes)
 
 

@@ -1,6 +1,6 @@
-"""A proxy's configuration that follows the servers, for as long as this runs.
+"""Keeps a proxy's configuration up to date with the servers, as long as this runs.
 
-The proxy goes on without it, and without those who tell of servers.
+The proxy works without this program, and without the sources of servers.
 """
 
 from __future__ import annotations
@@ -32,17 +32,17 @@ _MEMORY_SUFFIX = ".servers"
 
 
 class Running(Protocol):
-    """A proxy that takes commands."""
+    """A running proxy that accepts commands."""
 
     def change(self, before: str, after: str) -> None:
-        """Go from one configuration to another. Raises InvalidArgument and OSError."""
+        """Change from one configuration to another. Raises InvalidArgument and OSError."""
 
     def has_servers_of(self, configuration: str) -> bool:
         """Return whether the running proxy has all of these servers. Raises OSError."""
 
 
 class Target(NamedTuple):
-    """The file of the proxy's configuration, and the means that applies a change of it."""
+    """The file of a proxy's configuration, and the ways to apply a change."""
 
     path: Path
     #: The command that has the proxy read it again.
@@ -75,7 +75,7 @@ class Follower:
         self._changed = threading.Event()
 
     def run(self) -> None:
-        """Follow the servers for ever: it may be killed at any time."""
+        """Follow the servers for ever; may be killed at any time."""
         while True:
             try:
                 self.look()
@@ -129,7 +129,7 @@ class Follower:
         return nodes
 
     def _heard(self) -> list[Node]:
-        """Return the servers that have announced themselves here, also those that are gone."""
+        """Return the servers that have announced themselves here, including ended ones."""
         now_s = time.monotonic()
         members = {node.http for node in self._membership.nodes}
         nodes = []
@@ -150,7 +150,7 @@ class Follower:
             self._reload()
 
     def _is_changed(self, before: str, after: str) -> bool:
-        """Change the running proxy; False if it has to read its configuration again."""
+        """Change the running proxy; False if it has to reload its configuration."""
         if self._target.running is None:
             return False
         try:
@@ -161,7 +161,7 @@ class Follower:
         return True
 
     def _has_servers(self) -> bool:
-        """Return False if a process had the command that ended since, at a reload just before."""
+        """Return False if servers are missing, since a reload has dropped a command."""
         with suppress(OSError):  # it does not run, and reads its configuration when it does
             return self._target.running is None or self._target.running.has_servers_of(self._text)
         return True
@@ -190,7 +190,7 @@ class Follower:
         return []
 
     def _report(self, subject: str, problem: str) -> None:
-        """Tell of a problem once, and of its end."""
+        """Log a problem once, and its end."""
         if self._problems.get(subject, "") != problem:
             self._problems[subject] = problem
             self._tell(f"{subject}: {problem or 'all right again'}")
@@ -219,7 +219,7 @@ def _node(document: Mapping[str, Any]) -> Node:
 def serve_receiver(
     address: tuple[str, int], token: str, receive: Callable[[list[dict[str, Any]]], None]
 ) -> ThreadingHTTPServer:
-    """Start a server that takes announcements by POST, with a token if there is one."""
+    """Start a server that receives announcements by POST, with a token if one is given."""
 
     class Handler(BaseHTTPRequestHandler):
         def do_POST(self) -> None:
@@ -244,7 +244,7 @@ def serve_receiver(
             self.end_headers()
 
         def log_message(self, format: str, *arguments: object) -> None:
-            """Say nothing: each server announces itself every few seconds."""
+            """Log nothing: each server announces itself every few seconds."""
 
     Handler.timeout = _ANSWER_WITHIN_S
     server = ThreadingHTTPServer(address, Handler)

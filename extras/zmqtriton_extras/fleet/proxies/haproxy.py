@@ -1,4 +1,4 @@
-"""The configuration of HAProxy 2.4 or newer, and the commands to one that runs."""
+"""The configuration of HAProxy 2.4 or newer, and commands for a running one."""
 
 from __future__ import annotations
 
@@ -140,9 +140,9 @@ def _grpc_server(layout: Layout, node: Node) -> str:
 
 
 def _backend_name(group: Group, service: str = "") -> str:
-    """Return a name that a reload does not give to another model, since sequences are kept by it.
+    """Return a backend's name, fixed for its model: HAProxy keeps sequences by this name.
 
-    Names of backends may have colons, which plain names of models have not, and no tildes.
+    Names of backends may have colons, which plain names of models lack, but no tildes.
     """
     return f"{service}model:{group.model.replace('~', ':')}" if group.model else group.name
 
@@ -217,20 +217,20 @@ def _quote(text: str) -> str:
 
 
 class HaproxyCommands:
-    """A running HAProxy, by its socket for commands: servers come and go without a reload.
+    """A running HAProxy and its command socket: servers are added and removed without a reload.
 
-    A reload starts another process. The old one hands the places of sequences over once, and has
-    answers to give after that: the new one never learns of sequences that begin with these. HAProxy
-    2.4 takes new servers by a reload only, 2.5 and newer by commands, too.
+    A reload starts another process. The old process hands over the servers of sequences once, but
+    still passes on responses after that: the new one never learns of sequences that begin with
+    these. HAProxy 2.4 gets new servers by a reload only, 2.5 and newer also by commands.
     """
 
     def __init__(self, path: Path) -> None:
         self._path = path
 
     def change(self, before: str, after: str) -> None:
-        """Have HAProxy go from one configuration to another.
+        """Change HAProxy from one configuration to another.
 
-        Raises InvalidArgument if it must read its configuration again for that, and OSError.
+        Raises OSError, and InvalidArgument if HAProxy must reload for that.
         """
         old, old_rest = _split(before)
         new, new_rest = _split(after)
@@ -259,7 +259,7 @@ class HaproxyCommands:
         self._do(f"enable server {place}")
 
     def _remove(self, place: str) -> None:
-        """Take a server out; while it has connections its name stays, and gets nothing new."""
+        """Remove a server; while it has connections its name stays, and gets no new ones."""
         self._do(f"disable agent {place}")
         self._do(f"disable server {place}")
         self._ask(f"del server {place}")
@@ -289,7 +289,7 @@ class HaproxyCommands:
 def _split(configuration: str) -> tuple[Mapping[str, str], list[str]]:
     """Return the servers of all backends, by BACKEND/NAME, and all other lines.
 
-    The address that stands for all servers on loopback is left out: each of these takes any.
+    The address that all servers on loopback share is left out, because each of them accepts any.
     """
     servers, rest, backend = dict[str, str](), list[str](), ""
     for line in configuration.splitlines():

@@ -1,4 +1,4 @@
-"""The layout of a proxy: what it listens on, the servers behind it, and how requests are dealt."""
+"""The layout of a proxy: its ports, the servers behind it, and the distribution of requests."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ AUTHORITY = ":authority"
 
 
 def is_plain(model: str) -> bool:
-    """Return whether a model's name can stand in paths and configurations as it is."""
+    """Return whether a model's name can be used in paths and configurations unchanged."""
     return _PLAIN_MODEL.fullmatch(model) is not None
 
 
 class Group(NamedTuple):
-    """Servers with a common probe, of a model or the server; they share requests."""
+    """Servers with a common probe of a model or of the server, which share requests."""
 
     #: Name within the proxy, of letters, digits and underscores.
     name: str
@@ -36,18 +36,18 @@ class Group(NamedTuple):
 
     @property
     def own_host(self) -> str:
-        """Return the `Host` of HTTP requests to these servers; "" for that of the client.
+        """Return the `Host` of HTTP requests to these servers; "" keeps the client's.
 
-        A server on loopback is addressed as itself, since it refuses other names. No proxy here
-        knows the server when it writes the header, so it is one for the group: others accept
-        addresses, too.
+        A server on loopback must be addressed by its own name, since it refuses others. A proxy
+        does not know the server yet when it writes the header, so there is one for the group: other
+        servers accept addresses as well.
         """
         return next((node.http for node in self.nodes if _is_on_loopback(node.http)), "")
 
     def has_tls(self, service: str) -> bool:
-        """True if the servers want TLS.
+        """True if the servers use TLS.
 
-        Raises InvalidArgument if only some do, which few proxies can express.
+        Raises InvalidArgument if only some servers use it, which few proxies support.
         """
         answers = {service in node.tls for node in self.nodes}
         if len(answers) > 1:
@@ -88,7 +88,7 @@ class Layout(NamedTuple):
     socket: str = ""
 
     def model_groups(self) -> Iterator[Group]:
-        """Return a group of each model: the servers that should have it."""
+        """Yield a group for each model: the servers that should have the model."""
         for number, model in enumerate(self.models, 1):
             yield Group(f"model_{number}", model, tuple(n for n in self.nodes if n.has(model)))
 
@@ -114,9 +114,9 @@ class Layout(NamedTuple):
         ]
 
     def grpc_rules(self) -> Iterator[tuple[str, str, Group]]:
-        """Yield each header, and its value, that leads a request over gRPC to a group.
+        """Yield header, value and group: gRPC requests with this header go to the group.
 
-        The first that fits counts.
+        The first match counts.
         """
         groups = self.grpc_model_groups()
         if self.model_header:

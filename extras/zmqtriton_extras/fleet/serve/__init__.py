@@ -1,5 +1,5 @@
-"""Servers as replicas of Ray Serve, which places them, counts them and starts them again.
+"""Servers as replicas of Ray Serve, which places, counts and restarts them.
 
-What runs on Ray holds one server each and asks it as anybody would; nothing of ours decides where
-a server is, or how many there are.
+A replica owns one server and calls it like any client; our code does not decide where a server is,
+or how many there are.
 """

@@ -42,7 +42,7 @@ def read_fleet(path: Path) -> FleetFile:
 
 
 def app(args: dict[str, Any]) -> serve.Application:
-    """Return the application of a fleet: of a file, or of its fields themselves."""
+    """Return the application of a fleet, from a file or from a file's fields as arguments."""
     fleet = read_fleet(Path(args["file"])) if "file" in args else parse_fleet(args)
     bound = {name: _bind(name, group) for name, group in fleet.groups.items()}
     if len(bound) == 1:

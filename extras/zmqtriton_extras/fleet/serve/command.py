@@ -99,7 +99,7 @@ def _connecting(address: str) -> Iterator[None]:
 
 
 def _wait(name: str) -> int:
-    """Tell of each change until the fleet runs, or cannot."""
+    """Print each change until the fleet runs, or cannot run."""
     from ray import serve
 
     shown: dict[str, str] = {}

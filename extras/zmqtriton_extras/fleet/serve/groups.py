@@ -1,4 +1,4 @@
-"""The file of a fleet: groups of models, the servers of each, and what Ray Serve makes of it.
+"""The file of a fleet: groups of models, their servers, and the deployments of Ray Serve.
 
 A group is a deployment of Ray Serve, and each of its replicas is a server. Serve changes numbers of
 replicas and the models in `user_config` while they run; a change of anything else, in `args` of the
@@ -164,13 +164,13 @@ def demand_of(figures: Mapping[str, Any]) -> float:
 
 
 def wished_servers(demands: Sequence[float], servers: int) -> int:
-    """Return the number of servers for the demand; those without a report count as equally busy."""
+    """Return the number of servers for the demand; silent servers count like the average."""
     mean = sum(demands) / len(demands)
     return max(1, math.ceil(mean * servers / _TARGET - 1e-9))
 
 
 def decide(context: Any) -> tuple[int, dict[str, Any]]:
-    """Return the number of replicas: a policy of Ray Serve's autoscaling."""
+    """Return the number of replicas; a policy for Ray Serve's autoscaling."""
     metrics = context.aggregated_metrics or {}
     demands = list(metrics.get(DEMAND, {}).values())
     if not demands:

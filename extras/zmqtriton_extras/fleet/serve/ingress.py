@@ -1,7 +1,7 @@
-"""The targets of Serve's proxies: requests of HTTP and gRPC go to a replica by their model.
+"""The targets of Serve's proxies: HTTP and gRPC requests go to a replica by their model.
 
-`Entrance` is all of it but the choice of the replica, so a group that is alone is its own ingress.
-A replica's `Relay` passes them on to its server as they are. Requests and responses of gRPC stay
+`Entrance` does everything except the choice of the replica, so a single group is its own ingress. A
+replica's `Relay` passes requests on to its server unchanged. Requests and responses of gRPC stay
 bytes from end to end: neither proxies nor replicas decode tensors.
 """
 
@@ -52,7 +52,7 @@ Pairs = Sequence[tuple[str, str]]
 
 
 class GrpcAnswer(NamedTuple):
-    """The end of a call, or a message of a stream; errors are values, since not all can travel."""
+    """The end of a call, or a message of a stream. Errors are values: not all can be pickled."""
 
     body: bytes = b""
     #: A number of grpc.StatusCode; 0 is OK.
@@ -68,7 +68,7 @@ class Head(NamedTuple):
 
 
 def forwarded(headers: Pairs) -> list[tuple[str, str]]:
-    """Return the headers that are for the next hop, too."""
+    """Return the headers for the next hop, without headers of a single connection."""
     return [(name, value) for name, value in headers if name.lower() not in _OF_CONNECTIONS]
 
 
@@ -78,7 +78,7 @@ def forwarded_metadata(metadata: Mapping[str, str] | Pairs) -> list[tuple[str, s
 
 
 class Relay:
-    """The way to one server; what opens it is used in one event loop."""
+    """The connections to one server, opened and used in one event loop."""
 
     #: The server.
     node: Node
@@ -169,7 +169,7 @@ def add_servicer(servicer: Any, server: Any) -> None:
 
 
 def model_of(request: bytes) -> str:
-    """Return the name of the model, the first field of the messages that have one; "" without."""
+    """Return the name of the model, the first field of messages that have one; "" otherwise."""
     if not request or request[0] != _FIRST_FIELD:
         return ""
     size = shift = 0
@@ -182,7 +182,7 @@ def model_of(request: bytes) -> str:
 
 
 class Entrance:
-    """Takes requests from Serve's proxies; subclasses pass them on."""
+    """Receives requests from Serve's proxies; subclasses pass them on."""
 
     def relay_http(
         self, method: str, target: str, headers: Pairs, body: bytes
@@ -258,7 +258,7 @@ setattr(Entrance, STREAM, _stream)
 
 
 class Ingress(Entrance):
-    """Leads requests to the groups; its `user_config` says which models each has."""
+    """Directs requests to the groups; its `user_config` has the models of each."""
 
     def __init__(self, handles: Mapping[str, Any]) -> None:
         self._handles = handles

@@ -1,7 +1,6 @@
-"""A server that this process owns, and its options: the chosen ones, and those that a fleet needs.
+"""A server that this process owns, with the user's options and those that a fleet needs.
 
-The server holds the end of a pipe whose other end is here, so it stops in order when this process
-ends, however that ends.
+Server and process share a pipe, so the server stops in order when this process ends for any reason.
 """
 
 from __future__ import annotations
@@ -52,9 +51,9 @@ _MODE = "model-control-mode"
 
 
 def server_options(name: str, group: Group) -> tuple[list[str], float]:
-    """Return the options of each server, and the time that it takes to drain and stop, at most.
+    """Return the options of each server, and the maximum time that it takes to drain and stop.
 
-    Raises InvalidArgument, also for options that no server starts with.
+    Raises InvalidArgument, also for options with which no server starts.
     """
     chosen = {word.partition("=")[0].removeprefix("--") for word in group.options}
     if refused := chosen.intersection(_OWN):
@@ -119,7 +118,7 @@ class OwnedServer:
             time.sleep(_LOOK_EVERY_S)
 
     def on_end(self, action: Callable[[str], None]) -> None:
-        """Have `action` called in a thread if the server ends by itself, with the reason."""
+        """Let a thread call `action`, with the reason, if the server ends by itself."""
 
         def watch() -> None:
             status = self._process.wait()
@@ -137,7 +136,7 @@ class OwnedServer:
 
     @property
     def node(self) -> Node | None:
-        """The server as clients reach it; None without HTTP."""
+        """The server's address for clients; None without HTTP."""
         return node_of(self.announcement())
 
     def check(self) -> None:
@@ -154,7 +153,7 @@ class OwnedServer:
             raise Unavailable(f"the server does not answer, its log says why: {error}") from None
 
     def load(self, model: str) -> None:
-        """Load a model, again if it is loaded. Raises ZmqTritonError, and NoServerError."""
+        """Load or reload a model. Raises ZmqTritonError, and NoServerError."""
         with self._connect() as client:
             client.call("load", {"model": model, "parameters": {}})
 
@@ -163,7 +162,7 @@ class OwnedServer:
             client.call("unload", {"model": model, "unload_dependents": False})
 
     def stop(self, drain_within_s: float, within_s: float) -> None:
-        """Drain the server and stop it in order; kill one that hangs, or is late."""
+        """Drain the server and stop it in order; kill it if it hangs or is too slow."""
         with self._lock:
             self._is_stopping = True
             end_s = time.monotonic() + within_s
@@ -179,13 +178,13 @@ class OwnedServer:
                 self._kill()
 
     def _drain(self, within_s: float) -> None:
-        """Have proxies send nothing more, and wait until nothing comes."""
+        """Let proxies send no more requests, and wait until none arrive."""
         # one that does not drain stops all the same
         with suppress(NoServerError, OSError, ZmqTritonError), self._connect() as client:
             client.call("drain", {"model": "", "within_s": within_s}, within_s + _MARGIN_S)
 
     def _kill(self) -> None:
-        """Kill all processes, since those that are stopped do not see that the supervisor ends."""
+        """Kill all processes: stopped ones (SIGSTOP) do not notice that the supervisor ends."""
         for pid in [*_descendants(self._process.pid), self._process.pid]:
             with suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)

@@ -58,7 +58,7 @@ def _announcements() -> Iterator[dict[str, Any]]:
 
 
 def _count_replicas() -> int:
-    """Return the replicas that hold servers, or will."""
+    """Return the number of replicas that have servers, or will have them."""
     return sum(
         count
         for app, application in serve.status().applications.items()

@@ -1,4 +1,4 @@
-"""A replica of Ray Serve: holds one server, and ends with it.
+"""A replica of Ray Serve: owns one server, and ends with it.
 
 Serve asks for its health and load, changes its models by `reconfigure`, and ends it by `__del__`.
 """
@@ -34,7 +34,7 @@ class ServerReplica(Relay, Entrance):
         drain_within_s: float,
         stop_within_s: float,
     ) -> None:
-        """Raises Unavailable if the server does not start."""
+        """Start the server. Raises Unavailable if it does not start."""
         replica = serve.get_replica_context().replica_id
         self._name = replica.to_full_id_str()
         self._headers = headers
@@ -52,15 +52,15 @@ class ServerReplica(Relay, Entrance):
         self.node = node
 
     def _die(self, reason: str) -> None:
-        """End with the server: Serve starts another replica."""
+        """End with the server, so that Serve starts another replica."""
         _log.error("%s, and its replica ends with it", reason)
         os._exit(1)
 
     async def reconfigure(self, user_config: Mapping[str, Any]) -> None:
         """Load and unload models according to the change.
 
-        A model that fails does not fail the replica, whose other models serve, and whose old
-        version of that model goes on; the server's log and index say why.
+        If a model fails, the replica continues with its other models and the old version of that
+        model; the server's log and index say why.
         """
         after = user_config["models"]
         if after is None:

@@ -1,1 +1,1 @@
-"""The servers of a fleet: where they are, and how they are asked over HTTP."""
+"""The servers of a fleet: how they are found, and called over HTTP."""

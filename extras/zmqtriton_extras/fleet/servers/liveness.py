@@ -1,4 +1,4 @@
-"""The question whether a server answers: any answer of HTTP will do, also a refusal."""
+"""The check whether a server answers: any HTTP response counts, even a refusal."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """The servers that a proxy knows. Does no I/O, and knows no clock.
 
-Announcements and lists say who comes. A server that they do not name any more, or call gone, is
-asked before it is forgotten: its announcer, the way from it or the list may have ended alone.
+Announcements and lists name new servers. A server that they no longer name, or call gone, is probed
+before it is forgotten: perhaps only its announcer, its network path or the list has failed.
 """
 
 from __future__ import annotations
@@ -22,22 +22,22 @@ class _Member(NamedTuple):
 
 class Membership:
     def __init__(self, nodes: Iterable[Node] = ()) -> None:
-        """`nodes` were known to an earlier run: they are asked."""
+        """Set up; `nodes` were known to an earlier run, so they are probed first."""
         self._members = {node.http: _Member(node) for node in nodes}
         self._doubted = set(self._members)
 
     @property
     def nodes(self) -> list[Node]:
-        """The known servers, each with the models that it may be asked for."""
+        """The known servers, each with the models that it may get requests for."""
         return [self._members[http].node for http in sorted(self._members)]
 
     @property
     def doubted(self) -> list[Node]:
-        """The servers to be asked whether they answer."""
+        """The servers to probe: it is doubtful whether they still answer."""
         return [self._members[http].node for http in sorted(self._doubted)]
 
     def hear(self, nodes: Iterable[Node]) -> None:
-        """Update the members from all current descriptions; those without one are doubted."""
+        """Update the members from all current descriptions; doubt members without one."""
         self._doubted = set(self._members)
         for node in nodes:
             member = self._members.get(node.http)
@@ -60,9 +60,9 @@ class Membership:
 
 
 def _listed(node: Node, before: Node | None) -> Node:
-    """Return a server with the models that are ready there, or were in the same run.
+    """Return a server with the models that are ready there, or were ready in the same run.
 
-    One that was ready is the proxy's to judge: it may be drained, and still have sequences.
+    The proxy's probes judge a model that was ready: it may be drained, and still have sequences.
     """
     if node.ready is None or node.models is None:
         return node

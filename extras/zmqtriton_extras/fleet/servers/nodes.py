@@ -24,7 +24,7 @@ _FORM = "HOST:PORT[,grpc=PORT][,agent=PORT]"
 
 
 class Node(NamedTuple):
-    """A server, as far as it is known before it is asked."""
+    """A server, as far as it is known from its address or announcement."""
 
     #: HOST:PORT
     http: str
@@ -43,7 +43,7 @@ class Node(NamedTuple):
 
     @property
     def name(self) -> str:
-        """Its name for people and for proxies, which do not like all characters."""
+        """The server's name for people and proxies, without characters that proxies refuse."""
         return re.sub(r"[^A-Za-z0-9._-]+", "-", self.http).strip("-")
 
     @property
@@ -59,7 +59,7 @@ class Node(NamedTuple):
         return self.state in (ENDED, STALE)
 
     def has(self, model: str) -> bool:
-        """True if it should serve the model, as far as that is known."""
+        """True if the server should serve the model, as far as is known."""
         return self.models is None or model in self.models
 
 
@@ -100,7 +100,7 @@ def _split(address: str, text: str) -> tuple[str, int]:
 
 
 def parse_address_list(text: str) -> list[Node]:
-    """Parse addresses, one a line, without comments behind #. Raises InvalidArgument."""
+    """Parse addresses, one per line, without comments after #. Raises InvalidArgument."""
     lines = (line.partition("#")[0].strip() for line in text.splitlines())
     return [parse_address(line) for line in lines if line]
 
@@ -121,9 +121,9 @@ def parse_announcements(text: str) -> list[dict[str, Any]]:
 
 
 def node_of(announcement: Mapping[str, Any], age_s: float = 0.0) -> Node | None:
-    """Return the announced server; None for a format that is not known, or without HTTP.
+    """Return the announced server; None for an unknown format, or without HTTP.
 
-    `age_s` is the time since it was received. Raises InvalidArgument for what no server announces.
+    `age_s` is the time since it was received. Raises InvalidArgument if it is malformed.
     """
     try:
         return _read(announcement, age_s)
@@ -156,7 +156,7 @@ def _read(announcement: Mapping[str, Any], age_s: float) -> Node | None:
 
 
 def _wanted_models(entries: Iterable[Mapping[str, Any]]) -> tuple[str, ...]:
-    """Return the models that it should serve; whether they are ready is for probes to see."""
+    """Return the models that the server should serve; probes find out whether they are ready."""
     names = tuple(entry["name"] for entry in entries if entry.get("reason") != _UNLOADED)
     if not all(isinstance(name, str) for name in names):
         raise TypeError("the name of a model must be a text")

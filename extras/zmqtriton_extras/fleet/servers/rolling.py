@@ -24,7 +24,7 @@ _NOT_READY = 400
 
 
 class NodeService:
-    """HTTP service of one server. Raises its refusal as ZmqTritonError, or NoServerError."""
+    """The HTTP service of a server. Raises its refusal as ZmqTritonError, or NoServerError."""
 
     def __init__(self, node: Node, headers: Mapping[str, str], timeout_s: float) -> None:
         self.node = node
@@ -47,7 +47,7 @@ class NodeService:
         return entries
 
     def serves(self, model: str) -> bool:
-        """Return whether it should serve a model, ready or not."""
+        """Return whether the server should serve a model, ready or not."""
         return any(e["name"] == model and e.get("reason") != "unloaded" for e in self.index())
 
     def load_figures(self) -> dict[str, Any]:
@@ -67,7 +67,7 @@ class NodeService:
         return "unloaded"
 
     def drain(self, model: str = "", within_s: float | None = None) -> str:
-        """Drain a model, or the server, and return what became of it."""
+        """Drain a model, or the server, and return the state of the drain."""
         wish = {} if within_s is None else {"within_s": within_s}
         return str(self._post(f"{_path(model)}/drain", wish)["state"])
 
@@ -85,7 +85,7 @@ def _path(model: str) -> str:
 
 @dataclass(frozen=True)
 class Reply(Generic[Found]):
-    """The answer of a server, or the reason against it."""
+    """The response of a server, or the reason why it failed."""
 
     node: Node
     answer: Found | None
@@ -95,7 +95,7 @@ class Reply(Generic[Found]):
 def ask_all(
     services: Sequence[NodeService], question: Callable[[NodeService], Found]
 ) -> list[Reply[Found]]:
-    """Ask all servers at once."""
+    """Ask all servers the question at once."""
     with ThreadPoolExecutor(min(_MAX_AT_ONCE, max(1, len(services)))) as threads:
         return list(threads.map(lambda service: ask(service, question), services))
 
@@ -181,7 +181,7 @@ def perform(
     drain_within_s: float | None,
     ready_within_s: float,
 ) -> Rollout:
-    """Load a model on each server, and tell of each step before; drain it before within a limit."""
+    """Load a model on each server, reporting each step; drain it first within a limit."""
     by_node = {service.node: service for service in services}
     actions: dict[Action, Callable[[NodeService], object]] = {
         Action.DRAIN: lambda service: service.drain(model, drain_within_s),

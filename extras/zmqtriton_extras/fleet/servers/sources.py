@@ -1,7 +1,7 @@
-"""The servers of a fleet: where words of the command line lead to.
+"""Finds the servers of a fleet that words of the command line name.
 
-SRV records of DNS are asked for with dnspython, since the system's resolver does not know them;
-pods of Kubernetes are those that kubectl knows.
+dnspython reads DNS SRV records, since the system's resolver does not know them; kubectl lists pods
+of Kubernetes.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ class SrvRecord(NamedTuple):
 
 
 def look_up(name: str, name_servers: Sequence[tuple[str, int]] = ()) -> list[SrvRecord]:
-    """Ask the name servers, by default the system's, one after the other; the preferred come first.
+    """Ask name servers, by default the system's, in turn; the preferred records come first.
 
     Raises NotFound, and InvalidArgument if none has an answer.
     """
@@ -69,10 +69,10 @@ def look_up(name: str, name_servers: Sequence[tuple[str, int]] = ()) -> list[Srv
 
 
 def find_pods(word: str) -> tuple[list[Node], int]:
-    """Return the servers of the pods that `[NAMESPACE/]SELECTOR` selects, and how many it wants.
+    """Return the servers of pods that `[NAMESPACE/]SELECTOR` selects, and their expected number.
 
-    Those are the replicas of the Deployments and StatefulSets with these labels; without any, the
-    pods themselves. Raises InvalidArgument.
+    That is the number of replicas of the Deployments and StatefulSets with these labels; without
+    these, the number of pods. Raises InvalidArgument.
     """
     # Names of labels may have a slash, too, but a domain with a dot before it.
     match = re.fullmatch(r"(?:([a-z0-9-]+)/)?(.+)", word)
@@ -103,7 +103,7 @@ def find_pods(word: str) -> tuple[list[Node], int]:
 
 
 def nodes_of(pods: Iterable[Mapping[str, Any]]) -> Iterator[Node]:
-    """Return the servers of those pods that run, and are not being ended."""
+    """Return the servers of the pods that run and are not being ended."""
     for pod in pods:
         status = pod.get("status", {})
         address = status.get("podIP")
@@ -126,22 +126,22 @@ def nodes_of(pods: Iterable[Mapping[str, Any]]) -> Iterator[Node]:
 
 
 class Listing(NamedTuple):
-    """The servers that were found, gone or not, and how many there should be."""
+    """The servers that were found, ended ones included, and their expected number."""
 
     nodes: list[Node]
     expected: int
 
 
 def find_nodes(words: Iterable[str], headers: Mapping[str, str] | None = None) -> list[Node]:
-    """Return the servers that the words lead to. Raises InvalidArgument."""
+    """Return the servers that the words name. Raises InvalidArgument."""
     return list_servers(words, headers).nodes
 
 
 def list_servers(words: Iterable[str], headers: Mapping[str, str] | None = None) -> Listing:
-    """Return the servers that the words lead to, also those that are gone.
+    """Return the servers that the words name, including ended ones.
 
-    An engine knows how many there should be; all others mean those that they name. The headers are
-    for URLs of announcements. Raises InvalidArgument.
+    An engine (Kubernetes, Ray) knows the expected number; other words expect the servers that they
+    name. The headers are for URLs of announcements. Raises InvalidArgument.
     """
     listed: list[Node] = []
     expected = 0
@@ -205,7 +205,7 @@ def _read_list(word: str, headers: Mapping[str, str]) -> Iterable[Node]:
 
 
 def _read_srv(word: str) -> list[Node]:
-    """Return the servers of a name with SRV records; further ports are those of all of them."""
+    """Return the servers of a name with SRV records; each gets the further ports in the word."""
     name, comma, further = word.partition(",")
     records = look_up(name)
     return [nodes.parse_address(f"{r.target}:{r.port}{comma}{further}") for r in records]

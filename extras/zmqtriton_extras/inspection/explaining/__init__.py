@@ -1,4 +1,4 @@
-"""Explanations of what a model does: why requests wait, by its kind, and what instances cost."""
+"""Explanations of a model's work: why requests wait, by kind of model, and instances' cost."""
 
 from __future__ import annotations
 

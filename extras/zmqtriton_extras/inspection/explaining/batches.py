@@ -1,4 +1,4 @@
-"""Findings about batches that are smaller than they may be. Does no I/O."""
+"""Findings about batches that are smaller than allowed. Does no I/O."""
 
 from __future__ import annotations
 

@@ -18,7 +18,7 @@ _LIMIT = "max_memory_bytes"
 def read_costs(facts: Facts, figures: Mapping[str, Any]) -> Memory | None:
     """Return the memory of its instances; processes that load are not comparable yet.
 
-    `figures` are the server's own of its processes.
+    `figures` are the server's own figures of its processes.
     """
     pids = {stub["pid"]: stub["state"] for stub in facts.stubs if stub.get("pid")}
     is_settled = bool(pids) and all(state == "READY" for state in pids.values())

@@ -49,6 +49,6 @@ def _memory(reader: AnswerReader, facts: Facts) -> Memory | None:
 
 
 def steps_of(config: Mapping[str, Any]) -> list[str]:
-    """Return the models of the steps of an ensemble, each once; none of another model."""
+    """Return the models of an ensemble's steps, each once; [] for another model."""
     steps = config.get("ensemble_scheduling", {}).get("step", ())
     return list(dict.fromkeys(step["model_name"] for step in steps))

@@ -1,6 +1,6 @@
-"""The memory of a model's instances: its own, shared, and equal in each though not shared.
+"""The memory of a model's instances: private, shared, and equal in each but not shared.
 
-Reads what the kernel tells of processes of this machine. Two instances are compared page by page,
+Reads the kernel's figures about processes of this machine. Two instances are compared page by page,
 at some places of each large area; without the right to read their memory nothing counts as equal.
 """
 
@@ -23,7 +23,7 @@ _AREA = re.compile(r"([0-9a-f]+)-([0-9a-f]+) rw-p \S+ \S+ 0\s*(\S*)$")
 
 
 class Memory(NamedTuple):
-    """The bytes of one process of instances, on the average of all."""
+    """The bytes of one process of instances, as an average over all."""
 
     private: int
     shared: int
@@ -42,7 +42,7 @@ class _Area(NamedTuple):
 
 
 def read_memory(pids: Sequence[int], proc: Path = PROC) -> Memory | None:
-    """Return the memory of the processes; None if that of one cannot be read."""
+    """Return the memory of the processes; None if one cannot be read."""
     shares = [each for pid in pids if (each := read_shares(pid, proc))]
     if not pids or len(shares) < len(pids):
         return None
@@ -52,7 +52,7 @@ def read_memory(pids: Sequence[int], proc: Path = PROC) -> Memory | None:
 
 
 def _areas(process: Path) -> Iterator[_Area]:
-    """Return the large areas that no file and no other process has."""
+    """Return the large areas of memory that neither a file nor another process shares."""
     start = size = 0
     for line in (process / "smaps").read_text("utf-8", "replace").splitlines():
         if "-" in line.partition(" ")[0]:
@@ -66,7 +66,7 @@ def _areas(process: Path) -> Iterator[_Area]:
 
 
 def _equal_bytes(one: Path, other: Path) -> int:
-    """Estimate the bytes of one process that another one has, too, in an area of the same size."""
+    """Estimate the bytes that two processes have equal, in areas of the same size."""
     try:
         others = list(_areas(other))
         equal = 0

@@ -132,7 +132,7 @@ def _unread(facts: Facts, row: Mapping[str, Any], place: Place) -> Finding:
 
 
 def _of_standstill(finding: Finding) -> Finding:
-    """Return a finding that says why nothing is completed, in place of a guess."""
+    """Return a finding that says why nothing is completed, instead of a guess."""
     return replace(finding, is_of_standstill=True)
 
 
@@ -156,7 +156,7 @@ def _full_streams(facts: Facts, row: Mapping[str, Any], streams: Mapping[str, in
 def _slow_findings(facts: Facts, state: AtWork, row: Mapping[str, Any]) -> Iterator[Finding]:
     """Tell of requests that take long because they wait.
 
-    A stream may last for long while its instance is free; only the queue's own time tells.
+    A stream may last long while its instance is free, so only the time in the queue counts.
     """
     if not row["succeeded"]:
         return
@@ -234,7 +234,7 @@ def _is_streamed(state: AtWork, row: Mapping[str, Any]) -> bool:
 
 
 def _has_no_batches(state: AtWork) -> bool:
-    """True of a model that could have batches, and is not configured to wait for any."""
+    """True for a model that could have batches, but is not configured to wait for them."""
     config = state.config
     kinds = ("dynamic_batching", "sequence_batching", "ensemble_scheduling")
     return int(config.get("max_batch_size", 0)) > 1 and not any(kind in config for kind in kinds)
@@ -246,7 +246,7 @@ def _has_no_batches(state: AtWork) -> bool:
 def follow(facts: Facts, state: AtWork) -> list[StepTimes]:
     """Return the models that take the time of an ensemble: its slowest step, that one's, and so on.
 
-    Behind a step that is a model there is the model that it calls, if it mostly waits for that.
+    After a step that mostly waits for a model which it calls, that model follows.
     """
     path: list[StepTimes] = []
     name = facts.model

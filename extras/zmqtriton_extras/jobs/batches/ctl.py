@@ -1,4 +1,4 @@
-"""`zmqtriton-ctl batches`: asks the process of jobs by its socket, which the server's user has."""
+"""`zmqtriton-ctl batches`: asks the process of jobs through its socket, as the server's user."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def batches(context: click.Context, limit: int, form: str) -> None:
 @with_format
 @click.pass_context
 def cancel(context: click.Context, ids: tuple[str, ...], form: str) -> None:
-    """Cancel batches; what their lines have answered is kept."""
+    """Cancel batches; responses to their lines so far are kept."""
     _print([ask_jobs(context, {"verb": "batch cancel", "id": own_id}) for own_id in ids], form)
 
 

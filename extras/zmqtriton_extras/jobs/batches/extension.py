@@ -1,4 +1,4 @@
-"""Files and batches as an extension of the HTTP frontend, where jobs and OpenAI's API are on."""
+"""Files and batches as an extension of the HTTP frontend, if jobs and OpenAI's API are on."""
 
 from __future__ import annotations
 

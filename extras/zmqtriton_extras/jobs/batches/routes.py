@@ -1,6 +1,6 @@
 """The routes of files and batches in the HTTP frontend; the process of jobs answers.
 
-Files pass through as they come. Nothing is kept here. /openapi.json has the description.
+Files pass through as they arrive. Nothing is stored here. /openapi.json has the description.
 """
 
 from __future__ import annotations
@@ -244,7 +244,7 @@ class BatchRoutes(_Asking):
 
 
 async def _parts(req: HttpRequest) -> AsyncIterator[bytes]:
-    """Iterate over the body as it comes, holding one piece. Raises if it is not whole."""
+    """Yield the pieces of the body as they arrive, one at a time. Raises if it is incomplete."""
     read = req.begin_body()
     while True:
         for piece in read.pieces:
@@ -269,7 +269,7 @@ def _checked(form: re.Pattern[str], name: str) -> str:
 
 
 def _page(req: HttpRequest, form: re.Pattern[str], usual: int, maximum: int) -> Document:
-    """Return which part of a list a client asks for."""
+    """Return the part of a list that a client requests."""
     text, after = req.get_param("limit"), req.get_param("after")
     try:
         limit = numbers.integer(

@@ -1,6 +1,6 @@
-"""The questions of clients and of the operator about jobs, and rooms with questions of their own.
+"""Answers questions of clients and the operator about jobs; rooms answer questions of their own.
 
-A room is an ability over jobs, which jobs themselves do not know.
+A room is a feature built on jobs, such as batches; jobs themselves do not know it.
 """
 
 from __future__ import annotations
@@ -37,17 +37,17 @@ Handler = Callable[[Document, Body], Awaitable[Message]]
 
 
 class Part(Protocol):
-    """A part of the process, which works while the server does not leave."""
+    """A part of the process, which works until the server leaves."""
 
     def begin(self) -> None:
-        """Begin, or go on; the store is open."""
+        """Begin or continue work; the store is open."""
 
     def leave(self) -> None:
-        """Begin nothing more."""
+        """Begin no more work."""
 
 
 class Room(Part, Protocol):
-    """Makes jobs of its own, and keeps tables of its own beside them."""
+    """A part that makes jobs, and keeps tables of its own next to them."""
 
     #: The questions of the processes of HTTP.
     verbs: Mapping[str, Handler]
@@ -94,7 +94,7 @@ class Clients:
         return {"id": job.id, "state": job.state, "url": f"/v2/jobs/{job.id}"}, b""
 
     async def _receive(self, document: Document, body: Body) -> Submission:
-        """Receive a request; a large one goes to its file as it comes."""
+        """Receive a request; a large one is written to its file as it arrives."""
         webhook = document["webhook"] or ""
         receiver = self._receiver_of(webhook) if webhook else ""
         own_id, size = document["id"], body.left
@@ -122,7 +122,7 @@ class Clients:
         )
 
     def _receiver_of(self, webhook: str) -> str:
-        """Return whom a webhook is for. Raises Refused."""
+        """Return the name of a webhook's receiver. Raises Refused."""
         try:
             return self._allowed.find(webhook).authority
         except NotAllowed as error:
@@ -160,12 +160,12 @@ class Clients:
         return {"jobs": rows}, b""
 
     async def _describe(self, document: Document, body: Body) -> Message:
-        """Tell the state of a job."""
+        """Answer with the state of a job."""
         _, status = await self._status(document)
         return {"job": status}, b""
 
     async def _show(self, document: Document, body: Body) -> Message:
-        """Return the state of a job, and its response."""
+        """Answer with the state of a job, and its response."""
         job, status = await self._status(document)
         contents: Contents | bytes = job.reply or b""
         if job.reply is None and job.reply_bytes:
@@ -181,7 +181,7 @@ class Clients:
         return job, status
 
     async def _responses(self, document: Document, body: Body) -> Message:
-        """Tell the responses of a stream from a place on."""
+        """Answer with the responses of a stream from a position on."""
         find = partial(Store.find, job=document["id"], owner=document["owner"])
         job, after = await self._store.do(find), document["after"]
         page: Document = {"state": job.state, "tries": job.tries, "next": after, "responses": []}
@@ -235,7 +235,7 @@ class Clients:
         return {"count": count}, b""
 
     async def _figures(self, document: Document, body: Body) -> Message:
-        """Tell the numbers of jobs, and the ages of the oldest, for metrics."""
+        """Answer with the numbers of jobs, and the ages of the oldest ones, for metrics."""
         counts, ages, has_room = await self._store.do(
             lambda store: (store.counts(), store.ages(), store.has_room())
         )
@@ -258,7 +258,7 @@ def _listed(
 
 
 def _read_reply(reply: bytes | None, path: Path, begin: int, size: int) -> bytes:
-    """Return a part of the answer of a job that has ended."""
+    """Return a part of the response of an ended job."""
     if reply is not None:
         return reply[begin : begin + size]
     with path.open("rb") as file:

@@ -1,8 +1,8 @@
 """The execution of one job: its request goes to the routes of HTTP, in this process.
 
-So every check, limit and form of an answer is that of the route. A job has the name of its client's
-token, and what that is good for when it runs: a token whose line has left the file, or that has
-expired, fails its jobs.
+So all checks, limits and response forms are the route's. A job has the name of its client's token,
+and the rights that this token has when the job runs: if the token was removed from the file or has
+expired, its jobs fail.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ _AGAIN_S = 1.0
 
 
 class JobTokens(bearer_tokens.BearerTokens):
-    """Finds grants by the name that stands in place of the secret; only this process asks."""
+    """Finds grants by token name instead of by secret; only this process uses it."""
 
     def find(self, values: Sequence[str]) -> Grant | None:
         name = values[0] if values else ""
@@ -83,7 +83,7 @@ class Answer(NamedTuple):
 
 
 class AnswerTooLarge(Exception):
-    """Raised when an answer has more bytes than a job's may have; with a status."""
+    """Raised when a response is larger than a job's may be; has a status."""
 
     def __init__(self, status: int, text: str) -> None:
         super().__init__(text)
@@ -95,7 +95,7 @@ FaultOf = Callable[[int], Awaitable[str]]
 
 
 class Reply:
-    """The answer of a route as it comes; its parts can be read meanwhile."""
+    """The response of a route as it arrives; earlier parts can be read before its end."""
 
     def __init__(self, fault_of: FaultOf) -> None:
         self._fault_of = fault_of
@@ -107,7 +107,7 @@ class Reply:
         self._size = 0
 
     async def send(self, event: dict[str, Any]) -> None:
-        """Take an event of ASGI. Raises AnswerTooLarge."""
+        """Process an event of ASGI. Raises AnswerTooLarge."""
         if event["type"] == "http.response.start":
             headers = [(name.decode(), value.decode("latin-1")) for name, value in event["headers"]]
             self._headers = [row for row in headers if row[0] != "content-length"]
@@ -160,9 +160,9 @@ class Execution:
         self._application: Any = app.build(gateway, app.routes(gateway), access)
 
     async def answer(self, job: Job, body: bytes, stages: Stages, reply: Reply) -> Answer:
-        """Return the route's answer; `stages` gets its progress, `reply` what there is of it.
+        """Return the route's answer; `stages` gets its progress, `reply` its parts as they come.
 
-        To cancel this cancels it. Raises AnswerTooLarge.
+        Cancelling this call cancels the request. Raises AnswerTooLarge.
         """
         _STAGES.set(stages)
         is_given = False
@@ -195,7 +195,7 @@ def judge(job: Job, answer: Answer, may_repeat: bool) -> Outcome:
 
 
 def _reason(body: bytes) -> str:
-    """Return the error that an answer names; the beginning of a long one, which is not read."""
+    """Return the error text in a response; a long response is not parsed, but cut."""
     try:
         error = json.loads(body if len(body) <= _MAX_ERROR_BYTES else b"")["error"]
     except (ValueError, KeyError, TypeError):
@@ -225,7 +225,7 @@ def _scope(job: Job, size: int) -> dict[str, Any]:
 
 
 def lowest_priority(gateway: Gateway) -> Any:
-    """Return the step that has a job wait for all requests of clients, and follows its progress."""
+    """Return the step that lets jobs wait for all client requests, and follows progress."""
 
     def step(ask: Ask, checked: CheckedRequest) -> CheckedRequest:
         checked = checked.with_stages(_STAGES.get())

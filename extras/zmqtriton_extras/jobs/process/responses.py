@@ -1,7 +1,7 @@
 """Documents of jobs, and the responses of a stream: while its job runs, and when it has ended.
 
-An answer that is a stream has events, as its client would have got them. A client reads those from
-a place on, and gets the place for its next question; so nothing is kept for it.
+The response to a stream has events, as the client would have got them. A client reads events from a
+position on, and gets the position for its next question, so no state is kept for it.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ class Page(NamedTuple):
 
 
 def read_page(read: Read, after: int, is_over: bool) -> Page:
-    """Return the events from a place on that are whole. Raises ValueError for one too large."""
+    """Return the complete events from a position on. Raises ValueError for one too large."""
     size = PAGE_BYTES
     while True:
         part = read(after, size)
@@ -70,7 +70,7 @@ def read_page(read: Read, after: int, is_over: bool) -> Page:
 
 
 def _documents(events: bytes) -> list[bytes]:
-    """Return the data of events that are documents; OpenAI's last one is not."""
+    """Return the data of events that are JSON documents, unlike OpenAI's last one."""
     documents = []
     for event in events.split(_END):
         lines = event.split(b"\n")

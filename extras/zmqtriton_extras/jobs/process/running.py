@@ -1,7 +1,7 @@
-"""The jobs that run: for each model as many at a time as it says.
+"""The jobs that run: for each model as many at a time as its configuration allows.
 
-Disks are slow beside small jobs. So the next short jobs of a model begin on disk while others are
-executed, and an execution does not wait until the answer before it is on disk.
+Disks are slow compared with small jobs. So the next short jobs of a model are begun on disk while
+others execute, and an execution does not wait until the previous response is on disk.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ _MAX_READS = 5
 
 
 class _Line:
-    """The work for one model."""
+    """The work for one model's jobs."""
 
     def __init__(self) -> None:
         #: Number of tasks that work for it, and of those that wait for a job.
@@ -114,7 +114,7 @@ class Running:
         self._lookers = []
 
     def progress(self, job: str) -> float | None:
-        """Return the part that the model says to have done; None if it does not say."""
+        """Return the progress that the model has reported, from 0 to 1; None without a report."""
         done = self._stages[job].done if job in self._stages else None
         return None if done is None else done / 1000
 
@@ -130,7 +130,7 @@ class Running:
             self._executing[job].cancel()
 
     def close(self) -> None:
-        """End all work, and leave it to the next process."""
+        """End all work here, and leave it to the next process."""
         self._is_closed = True
         for task in self._tasks:
             task.cancel()
@@ -164,9 +164,9 @@ class Running:
             await asyncio.sleep(0 if has_more else _SWEEP_EVERY_S)
 
     async def submit(self, submission: Submission) -> Job:
-        """Keep a job, in one transaction with its begin if its model has time for it.
+        """Store a job, and begin it in the same transaction if its model has a free worker.
 
-        Returns it as queued. Raises Refused.
+        Returns the job as queued. Raises Refused.
         """
         model = submission.model
         line = self._lines[model]
@@ -220,7 +220,7 @@ class Running:
             self._spawn(self._load_for_jobs(model, missing.load()))
 
     async def _load_for_jobs(self, model: str, loading: Coroutine[Any, Any, None]) -> None:
-        """Load a model that has jobs; if that fails, the request of a job gets the reason."""
+        """Load a model that has jobs; if that fails, a job's request reports the reason."""
         line = self._lines[model]
         try:
             await loading
@@ -233,7 +233,7 @@ class Running:
         self.wake()
 
     async def _work(self, model: str, may_repeat: bool, begun: Job | None = None) -> None:
-        """Execute a job that was begun, and all that follow."""
+        """Execute a begun job, and all that follow."""
         line, clock = self._lines[model], asyncio.get_running_loop().time
         try:
             job = begun or await self._next(line, model, may_repeat)
@@ -250,7 +250,7 @@ class Running:
             line.workers -= 1
 
     async def _next(self, line: _Line, model: str, may_repeat: bool) -> Job | None:
-        """Return the next job, which has begun on disk; None without any."""
+        """Return the next job, which is begun on disk; None without one."""
         while not line.ahead:
             if self.is_leaving or (line.filling is None and not line.may_have_more):
                 return None
@@ -264,7 +264,7 @@ class Running:
         return job
 
     def _fill(self, line: _Line, model: str, may_repeat: bool) -> asyncio.Task[None]:
-        """Claim jobs of a model on disk for its tasks; the result is there when that is durable."""
+        """Begin jobs of a model on disk for its workers; done when this is durable."""
 
         async def begin(limit: int) -> None:
             claim = partial(Store.claim_some, model=model, may_repeat=may_repeat, limit=limit)
@@ -280,7 +280,7 @@ class Running:
         return line.filling
 
     async def _outcome(self, job: Job, may_repeat: bool) -> Outcome:
-        """Execute a job, in a task that can be cancelled from its begin on."""
+        """Execute a job in a task that can be cancelled at any time."""
         stages = self._stages[job.id] = Stages(0)
         reply = self._replies[job.id] = Reply(partial(self._fault_of, job.id))
         task = asyncio.ensure_future(self._execute(job, may_repeat, stages, reply))
@@ -325,7 +325,7 @@ class Running:
         return await self._store.attempt(work, self._looking, "room for answers") or ""
 
     async def _save(self, job: Job, outcome: Outcome) -> None:
-        """Save an outcome, again and again while the disk is full: it is not lost."""
+        """Save an outcome, repeatedly while the disk is full, so that it is not lost."""
         self._unsaved += 1
         while True:
             try:

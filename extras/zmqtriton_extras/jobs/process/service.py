@@ -1,4 +1,4 @@
-"""The process of jobs: its socket, and when its parts work."""
+"""The process of jobs: its socket, and the work of its parts."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ class JobsService(Service):
         self._is_busy = 0
 
     def _follow(self) -> None:
-        """Have all parts work while the store is open, and the server does not leave."""
+        """Let all parts work while the store is open and the server does not leave."""
         opened = self._store.opened
         is_working = opened.done() and not (opened.cancelled() or self._is_leaving)
         if is_working == self._is_working:

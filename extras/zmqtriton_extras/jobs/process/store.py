@@ -1,7 +1,7 @@
-"""The jobs on disk: rows of SQLite, and a file for each large request and answer.
+"""The jobs on disk: rows in SQLite, and a file for each large request and response.
 
-Everything here runs in the one thread of `StoreThread`. What a commit has returned for survives a
-power cut (WAL, synchronous=FULL; files are synchronised before their rows).
+Everything here runs in the one thread of `StoreThread`. Committed changes survive a power cut (WAL,
+synchronous=FULL; files are synchronised before their rows).
 """
 
 from __future__ import annotations
@@ -138,7 +138,7 @@ class Job(NamedTuple):
 
 
 class Outcome(NamedTuple):
-    """The end of a job, or of one try."""
+    """The result of a job, or of one try."""
 
     state: str
     status: int | None = None
@@ -155,7 +155,7 @@ class Limits(NamedTuple):
 
 
 def close_to_others(file: Path) -> None:
-    """Make a file of the database, or close it to other users; SQLite's others get its mode."""
+    """Make a file of the database, or close it to other users; SQLite copies its mode to others."""
     descriptor = os.open(file, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
     try:
         if os.fstat(descriptor).st_mode & 0o077:
@@ -171,7 +171,7 @@ class Store:
         limits: Limits = Limits(),  # noqa: B008 - it never changes
         clock: Callable[[], float] = time.time,
     ) -> None:
-        """Open or make it. Raises OSError and sqlite3.Error."""
+        """Open the store, or make it. Raises OSError and sqlite3.Error."""
         self.limits = limits
         self.directory = directory
         self._bodies = directory / _BODIES
@@ -229,12 +229,12 @@ class Store:
 
     @property
     def is_in_transaction(self) -> bool:
-        """True if one goes on: an error of the disk may have ended it."""
+        """True in a transaction; an error of the disk may have ended it."""
         return self._database.in_transaction
 
     @property
     def changes(self) -> int:
-        """The number of rows that were changed, to see whether a transaction has written."""
+        """The number of changed rows, which shows whether a transaction has written."""
         return self._database.total_changes
 
     # ------------------------------------------------------------------ files
@@ -257,7 +257,7 @@ class Store:
         return os.access(self._bodies, os.W_OK)
 
     def fault_of(self, job: str, size: int, *, is_failure: bool = False) -> str:
-        """Return why an answer of this size has no room; "" if it has."""
+        """Return why a response of this size has no room; "" if it has room."""
         if size <= _ROW_BYTES:
             return ""
         free, own = self._free_bytes(), _ROW_BYTES
@@ -275,7 +275,7 @@ class Store:
         return int(self.limits.max_bytes - self.taken_bytes() - promised * _ROW_BYTES)
 
     def taken_bytes(self) -> int:
-        """Return about how many bytes jobs, results and what rooms keep have on disk."""
+        """Return the approximate size of jobs, results and rooms' data on disk."""
         rows = self._database.execute(
             "SELECT bytes + jobs * ? FROM counts UNION ALL SELECT bytes FROM kept", (_ROW_BYTES,)
         )
@@ -302,7 +302,7 @@ class Store:
         synchronise(self._bodies)
 
     def remove_files(self, *files: Path) -> None:
-        """Remove files when the transaction is durable: until then they are needed."""
+        """Remove files once the transaction is durable: until then they are needed."""
         self._gone += files
 
     def _remove_bodies(self, job: str, *kinds: str) -> None:
@@ -311,9 +311,9 @@ class Store:
     # ------------------------------------------------------------------- jobs
 
     def recover(self, executed: Collection[str] | None = None) -> int:
-        """Judge the jobs that ran when an earlier process ended; return how many failed.
+        """Settle jobs that ran when an earlier process ended; return the number of failed ones.
 
-        Only those that were `executed` may have had effects; all of them, if that is not known.
+        Only `executed` jobs may have had effects; None means that any may have.
         """
         change = self._database.execute
         if executed is not None:
@@ -332,11 +332,11 @@ class Store:
         return lost
 
     def submit(self, job: Submission) -> Job:
-        """Keep a job; return it, or the earlier one with its key. Raises Refused."""
+        """Store a job; return it, or the earlier job with its key. Raises Refused."""
         return self._earlier(job) or self._admit(job, QUEUED)
 
     def submit_and_begin(self, job: Submission, may_repeat: bool) -> tuple[Job, Job | None]:
-        """Keep a job and begin the next one of its model, which is the same if none waits.
+        """Store a job and begin the next one of its model: the same one, if no other waits.
 
         Returns both, as they were before. Raises Refused.
         """
@@ -351,7 +351,7 @@ class Store:
     def _earlier(self, job: Submission) -> Job | None:
         """Return the job that was submitted with the same id, or the same key.
 
-        Raises Refused for another request with the key.
+        Raises Refused if the request with the key was another one.
         """
         if self._has(job.id):
             return self.find(job.id, job.owner)
@@ -373,13 +373,13 @@ class Store:
         return self._database.execute(statement, (job,)).fetchone() is not None
 
     def _admit(self, job: Submission, state: str, may_repeat: bool = False) -> Job:
-        """Keep a job if there is room; return it as queued. Raises Refused."""
+        """Store a job if there is room; return it as queued. Raises Refused."""
         if job.body is not None:  # for the file of a larger one the room was checked before
             self.check_room(job.body_bytes)
         return self.keep(job, state, may_repeat)
 
     def keep(self, job: Submission, state: str = QUEUED, may_repeat: bool = False) -> Job:
-        """Keep a job that has no key, or the first one with it; return it as queued."""
+        """Store a job without a key, or the first with its key; return it as queued."""
         now_s, is_running = self._clock(), state == RUNNING
         row = job[: Submission._fields.index("webhook")]
         number = self._database.execute(
@@ -396,7 +396,7 @@ class Store:
         return Job._make(request + rest)
 
     def find(self, job: str, owner: str | None) -> Job:
-        """Return a job, of this owner unless that is None. Raises Refused."""
+        """Return a job of this owner, None for any owner. Raises Refused."""
         free = "" if owner is None else f" AND {_FREE}"
         statement = f"SELECT {_ROW} FROM jobs WHERE id=?{free}"
         row = self._database.execute(statement, (job,)).fetchone()
@@ -405,7 +405,7 @@ class Store:
         return Job(*row)
 
     def _find_free(self, job: str) -> Job:
-        """Return a job that only its client holds. Raises Refused."""
+        """Return a job that no batch holds. Raises Refused."""
         row = self.find(job, None)
         return self.find(job, row.owner)
 
@@ -423,7 +423,8 @@ class Store:
     def place(self, job: Job) -> int:
         """Return the place of a queued job of its model, from 1, up to a limit.
 
-        Before it are earlier ones of its owner, and as many of each other owner, who take turns.
+        Before it are the owner's earlier jobs, and as many of each other owner, because owners take
+        turns.
         """
         own = place = self._count_queued(job, job.owner, job.number, MAX_PLACE)
         last = self._turns.get(job.model)
@@ -447,7 +448,7 @@ class Store:
         return int(count)
 
     def _waiting_owners(self, model: str) -> list[str]:
-        """Return whose jobs wait for a model."""
+        """Return the owners whose jobs wait for a model."""
         # steps from one to the next in the index, however many jobs each has
         rows = self._database.execute(
             "WITH RECURSIVE o(name) AS (SELECT MIN(owner) FROM jobs WHERE state='queued' AND "
@@ -463,7 +464,7 @@ class Store:
         return self._database.execute(statement, (model,)).fetchone() is not None
 
     def queued_models(self) -> list[str]:
-        """Return the models that have jobs whose time has come."""
+        """Return the models with queued jobs that may begin now."""
         rows = self._database.execute(
             "SELECT model FROM counts WHERE state='queued' AND jobs>0 AND EXISTS (SELECT 1 FROM "
             "jobs WHERE state='queued' AND model=counts.model AND not_before<=?)",
@@ -472,7 +473,7 @@ class Store:
         return [row[0] for row in rows]
 
     def claim(self, model: str, may_repeat: bool) -> Job | None:
-        """Begin the next job of a model, whose owners take turns; None without any."""
+        """Begin the next job of a model, whose owners take turns; None without one."""
         values = {"model": model, "now": self._clock(), "last": self._turns.get(model)}
         for behind in ("owner>:last", "1"):  # the last one's successor, or the first of all
             row = self._database.execute(
@@ -494,19 +495,19 @@ class Store:
         return job
 
     def claim_some(self, model: str, may_repeat: bool, limit: int) -> list[Job]:
-        """Begin the next jobs of a model, no more than a limit."""
+        """Begin the next jobs of a model, up to a limit."""
         jobs: list[Job] = []
         while len(jobs) < limit and (job := self.claim(model, may_repeat)) is not None:
             jobs.append(job)
         return jobs
 
     def discard(self, job: str) -> None:
-        """Remove the file of a request that has become no job."""
+        """Remove the file of a request that did not become a job."""
         if not self._has(job):
             self._remove_bodies(job, "request")
 
     def end(self, job: Job, outcome: Outcome) -> Outcome:
-        """Keep the outcome of a running job, which fails if its answer has no room; return it."""
+        """Store the outcome of a running job, a failure if its response has no room; return it."""
         if outcome.state == QUEUED:
             self._database.execute(
                 "UPDATE jobs SET state='queued', not_before=? WHERE id=? AND state='running'",
@@ -565,7 +566,7 @@ class Store:
         return _SWEPT_AT_ONCE in (len(late), len(over))
 
     def cancel(self, job: str, owner: str | None) -> Job:
-        """Cancel a job, unless it has ended; return it as it is then. Raises Refused."""
+        """Cancel a job, unless it has ended; return it as it is afterwards. Raises Refused."""
         row = self.find(job, owner)
         if row.state not in (QUEUED, RUNNING):
             return row
@@ -577,7 +578,7 @@ class Store:
         return self.find(job, owner)
 
     def remove(self, job: str, owner: str | None) -> None:
-        """Remove a job that has ended, if it is still there."""
+        """Remove an ended job, if it still exists."""
         with suppress(Refused):
             if self.find(job, owner).state not in (QUEUED, RUNNING):
                 self.drop(job)
@@ -588,7 +589,7 @@ class Store:
         self._remove_bodies(job, "request", "reply")
 
     def retry(self, jobs: Sequence[str]) -> int:
-        """Queue failed jobs again, as new ones at their old places; return how many there are."""
+        """Queue failed jobs again, as new ones at their old places; return their number."""
         failed = [job for job in jobs if self._find_free(job).state == FAILED]
         for job in failed:
             self._database.execute(
@@ -601,14 +602,14 @@ class Store:
         return len(failed)
 
     def purge(self, jobs: Sequence[str]) -> int:
-        """Remove the ended ones of some jobs; return their number."""
+        """Remove the jobs that have ended; return their number."""
         ended = [job for job in jobs if self._find_free(job).state not in (QUEUED, RUNNING)]
         for job in ended:
             self.drop(job)
         return len(ended)
 
     def some(self, states: Sequence[str]) -> list[str]:
-        """Return the ids of some jobs in these states, the oldest."""
+        """Return the ids of some jobs in these states, the oldest ones."""
         marks = ",".join("?" * len(states))
         rows = self._database.execute(
             f"SELECT id FROM jobs WHERE state IN ({marks}) AND {_FREE} ORDER BY number LIMIT ?",
@@ -618,7 +619,7 @@ class Store:
 
 
 def path_of(directory: Path, job: str, kind: str) -> Path:
-    """Return the file of a job's `request` or `reply`; ids are our own."""
+    """Return the file of a job's `request` or `reply`; the ids are made by the server."""
     return directory / _BODIES / f"{job}.{kind}"
 
 

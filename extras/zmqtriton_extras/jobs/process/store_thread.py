@@ -1,4 +1,4 @@
-"""The one thread that uses the store: work that comes during a commit shares the next one.
+"""The one thread that uses the store: work that arrives during a commit shares the next one.
 
 The thread also has the marks of jobs in execution: a file that outlives the process, but not the
 machine. A job begins on disk a moment before it is executed. After the death of the process the
@@ -47,7 +47,7 @@ _USUAL = 256
 
 class Marks:
     def __init__(self, path: Path, boot: str | None = None) -> None:
-        """Read the file; `boot` is since when the machine runs. Raises OSError."""
+        """Read the file; `boot` identifies the machine's start. Raises OSError."""
         self._path = path
         self._file = -1
         self._head = _boot_id() if boot is None else boot
@@ -60,7 +60,7 @@ class Marks:
         self._places: dict[str, int] = {}
 
     def reset(self) -> None:
-        """Forget the earlier marks, for new ones. Raises OSError."""
+        """Drop the earlier marks, to begin new ones. Raises OSError."""
         flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC
         self._file = os.open(self._path, flags, 0o600)
         os.pwrite(self._file, bytes(_USUAL * _MARK_BYTES), _HEAD_BYTES)
@@ -73,7 +73,7 @@ class Marks:
         self._write(place, job.encode())
 
     def end(self, job: str) -> None:
-        """Remove a mark, if there is one; the end of the job is on disk."""
+        """Remove a job's mark, if there is one, after its end is on disk."""
         place = self._places.pop(job, None)
         if place is None:
             return
@@ -89,14 +89,14 @@ class Marks:
 
 
 def _cut(content: bytes) -> list[str]:
-    """Return the head and the marks."""
+    """Return the head and the marks in a file's content."""
     ends = range(_HEAD_BYTES, len(content), _MARK_BYTES)
     parts = [content[:_HEAD_BYTES], *(content[at : at + _MARK_BYTES] for at in ends)]
     return [part.rstrip(b"\0").decode("ascii", "replace") for part in parts]
 
 
 def _boot_id() -> str:
-    """Return since when the machine runs; "" if it does not tell."""
+    """Return the id of the machine's start; "" if unknown."""
     try:
         return _BOOT.read_text().strip()
     except OSError:
@@ -107,7 +107,7 @@ class StoreThread:
     def __init__(
         self, directory: Path, limits: Limits, rooms: Iterable[Callable[[Store], None]] = ()
     ) -> None:
-        """Set up; `rooms` prepare the store for what they keep beside jobs."""
+        """Set up; `rooms` prepare the store for their own tables."""
         self.directory, self._limits, self._rooms = directory, limits, list(rooms)
         self._loop = asyncio.get_running_loop()
         self._queue: queue.SimpleQueue[_Waiting | None] = queue.SimpleQueue()
@@ -122,7 +122,7 @@ class StoreThread:
         self._thread.start()
 
     def do(self, work: Callable[[Store], _T]) -> asyncio.Future[_T]:
-        """Perform work in the next transaction; done when that is durable."""
+        """Perform work in the next transaction; the future is done when that is durable."""
         future: asyncio.Future[_T] = self._loop.create_future()
         self._queue.put((work, future))
         return future
@@ -130,7 +130,7 @@ class StoreThread:
     async def attempt(
         self, work: Callable[[Store], _T], trouble: Trouble, who: str = ""
     ) -> _T | None:
-        """Perform work that is repeated soon; return None if that cannot be done now."""
+        """Perform work that the caller will repeat; return None if it cannot be done now."""
         try:
             result = await self.do(work)
         except Exception as error:  # noqa: BLE001 - whatever it is, who repeats it goes on
@@ -159,7 +159,7 @@ class StoreThread:
         os.close(lock)
 
     def _lock(self) -> int:
-        """Wait until the directory is this process's; -1 if it cannot be used."""
+        """Wait until this process owns the directory; -1 if it cannot be used."""
         try:
             self.directory.mkdir(mode=0o700, parents=True, exist_ok=True)
             check_owner(self.directory)
@@ -236,7 +236,7 @@ class StoreThread:
 
 
 def _settle_all(waiting: list[_Waiting], results: list[tuple[Any, Exception | None]]) -> None:
-    """Tell all whose work was in a transaction, at one wake-up of their loop."""
+    """Settle the futures of all work in a transaction, in one wake-up of their loop."""
     for (_, future), (result, problem) in zip(waiting, results, strict=True):
         Threads.settle_here(future, result, problem)
 
@@ -252,10 +252,10 @@ def _attempt(store: Store, work: Callable[[Store], Any]) -> tuple[Any, Exception
 
 
 def refusal_of(error: Exception, directory: Path | None = None) -> Exception:
-    """Return the error as a client gets it, which need not know others than a full disk.
+    """Return the error for a client; of the disk's errors it shows only a full disk.
 
-    SQLite calls a full disk an error of input and output if its shared index cannot grow, so the
-    disk of the directory decides about errors of SQLite.
+    SQLite reports a full disk as an I/O error if its shared index cannot grow, so for errors of
+    SQLite the directory's free space is checked.
     """
     if isinstance(error, Unavailable):
         return Refused(503, error.text)

@@ -8,7 +8,7 @@ _log = logging.getLogger(__name__)
 
 
 class Trouble:
-    """One kind of trouble, of all who may have it."""
+    """One kind of trouble, and the objects that have it."""
 
     def __init__(self, text: str, end: str) -> None:
         self._text, self._end = text, end
@@ -16,13 +16,13 @@ class Trouble:
         self._having: set[str] = set()
 
     def goes_on(self, error: Exception, who: str = "") -> None:
-        """Note an attempt that has failed."""
+        """Record a failed attempt; the first one is logged."""
         if not self._having:
             _log.error("%s, and it is tried again: %s", self._text, error)
         self._having.add(who)
 
     def ends(self, who: str = "") -> None:
-        """Note an attempt that was right."""
+        """Record a successful attempt; the end of the last trouble is logged."""
         if who in self._having:
             self._having.remove(who)
             if not self._having:

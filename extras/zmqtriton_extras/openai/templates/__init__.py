@@ -1,7 +1,7 @@
 """Templates of chats, in Jinja, as they come with language models: a chat becomes a prompt.
 
-They run in a sandbox, which keeps them from everything but their arguments; how long they take is
-up to them, so they run in processes (`__main__.py`) that `children.py` starts and ends.
+They run in a sandbox, which gives them access to nothing but their arguments. Their time is not
+limited by it, so they run in processes (`__main__.py`) that `children.py` starts and ends.
 """
 
 from __future__ import annotations
@@ -28,11 +28,11 @@ READY = b"ready\n"
 
 
 class RefusedChatError(Exception):
-    """Raised if a template does not take the messages."""
+    """Raised if a template refuses the messages."""
 
 
 class _Refused(Exception):
-    """Raised by a template that does not take the messages."""
+    """Raised by a template that refuses the messages."""
 
 
 def render(
@@ -44,8 +44,8 @@ def render(
 ) -> str:
     """Return the prompt that a template makes of a chat; `variables` is a JSON object, or "".
 
-    Raises Unsupported without Jinja, InternalError for a template that is none, InvalidArgument for
-    variables that are none, RefusedChatError if it fails for these messages, MemoryError.
+    Raises Unsupported without Jinja, InternalError for an invalid template, InvalidArgument for
+    invalid variables, RefusedChatError if it fails for these messages, and MemoryError.
     """
     template = _compile(model, text)
     values = {**_variables(model, variables), "messages": messages, "add_generation_prompt": True}

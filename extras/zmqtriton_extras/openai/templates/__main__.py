@@ -1,8 +1,8 @@
 """A process for the chat templates of one model: `python -m zmqtriton_extras.openai.templates`.
 
 Started by children.py, which ends it if a template takes too long. Requests come on standard input,
-answers go to standard output; nothing else can be opened here, and memory is limited. With a user
-it runs as that one, the model's.
+answers go to standard output; nothing else can be opened here, and memory is limited. If a user is
+given, which is the model's, the process runs as that user.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ def main(arguments: Sequence[str]) -> int:
 
 
 def _load() -> None:
-    """Load what a template may need while files can be opened."""
+    """Import what a template may need, while files can still be opened."""
     try:
         import jinja2.debug  # noqa: F401
     except ImportError:
@@ -69,7 +69,7 @@ def _limit() -> None:
 
 
 def _render(request: dict[str, Any]) -> tuple[str, str]:
-    """Return the outcome, and the prompt or the reason against it."""
+    """Return the outcome, and the prompt or the reason of the failure."""
     try:
         prompt = templates.render(**request)
         if len(prompt) <= templates.MAX_BYTES // 4:
@@ -87,7 +87,7 @@ def _render(request: dict[str, Any]) -> tuple[str, str]:
 
 
 def _read() -> dict[str, Any] | None:
-    """Return a request; None when there will be no more."""
+    """Return a request; None at the end of requests."""
     length = _read_exactly(LENGTH_BYTES)
     data = _read_exactly(int.from_bytes(length, "little")) if length else b""
     return json.loads(data) if data else None

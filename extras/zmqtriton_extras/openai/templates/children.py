@@ -1,4 +1,4 @@
-"""The processes that render chat templates: one for each model that has been asked lately.
+"""The processes that render chat templates: one for each model that was used lately.
 
 A template is code that comes with a model, and may run forever. In a process of its own its time
 and memory are limited, it only delays chats of its own model, and it can be killed.
@@ -49,9 +49,9 @@ class Child:
         return not self._waiting
 
     async def render(self, request: bytes) -> str:
-        """Return a prompt for what request_of() has made.
+        """Return the prompt for a request of request_of().
 
-        Raises what chat.render raises, InternalError for a template that takes too much.
+        Raises the errors of templates.render, and InternalError for a template that takes too much.
         """
         if self._waiting >= _MAX_WAITING:
             raise Unavailable(f"too many chats wait for the template of model '{self._model}'")
@@ -136,14 +136,14 @@ def request_of(
 
 class Children:
     def __init__(self, users: Sequence[str] = ()) -> None:
-        """Set up; models that name no user run as the first of the users."""
+        """Set up; models without a user of their own run as the first of the users."""
         self._users = users
         #: Children by model, in the order of their last use.
         self._children: dict[str, Child] = {}
         self._ending: dict[str, asyncio.TimerHandle] = {}
 
     async def render(self, model: str, user: str, request: bytes) -> str:
-        """Return the prompt for what request_of() has made. Raises what Child.render raises."""
+        """Return the prompt for a request of request_of(). Raises the errors of Child.render."""
         child = self._children.pop(model, None) or Child(model, user or next(iter(self._users), ""))
         self._children[model] = child
         self._make_room()
@@ -186,7 +186,7 @@ class Children:
 
 
 class _OddAnswerError(Exception):
-    """Raised for what no process of ours answers."""
+    """Raised for an answer that no process of the server sends."""
 
 
 async def _ask(process: asyncio.subprocess.Process, request: bytes) -> bytes:
@@ -204,7 +204,7 @@ async def _ask(process: asyncio.subprocess.Process, request: bytes) -> bytes:
 
 
 def _as_user(name: str) -> list[str]:
-    """Return the arguments for a process of that user, if this one may make it so."""
+    """Return the arguments for a process of another user, if this process may change users."""
     if not name or os.geteuid():
         return []
     user = pwd.getpwnam(name)

@@ -1,1 +1,1 @@
-"""Metrics of tokens, and limits of them, for models that make text."""
+"""Metrics of LLM tokens, and limits of them, for models that generate text."""

@@ -1,7 +1,7 @@
-"""The tokens of text that bearer tokens have left of those of a minute.
+"""The LLM tokens that each bearer token has left of its allowance per minute.
 
-How many a request takes is known at its end. So one is admitted while there is something left, and
-what it takes beyond that is a debt, after which the next has to wait. Has no clock.
+The number that a request takes is known at its end. So a request is admitted while something is
+left, and tokens beyond that are a debt, which delays the next request. Has no clock.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ _MAX_KEYS = 1000
 
 
 class Counted(NamedTuple):
-    """A request that has ended, as a frontend tells it to the process that adds up."""
+    """An ended request, as a frontend reports it to the process that adds up."""
 
     model: str
     version: str
@@ -48,7 +48,7 @@ class Allowances:
         self._balances: dict[Key, _Balance] = {}
 
     def use(self, key: Key, tokens: int, now_ns: int) -> None:
-        """Take tokens of text, which may leave a debt."""
+        """Take LLM tokens from an allowance, which may leave a debt."""
         self._put(key, _Balance(self._left(key, now_ns) - tokens, now_ns))
 
     def ready_ns(self, key: Key, now_ns: int, held: int = 0) -> int:
@@ -69,20 +69,20 @@ class Allowances:
     # ------------------------------------------------------------ between processes
 
     def describe(self, now_ns: int) -> bytes:
-        """Return the lines of all that are not as at the beginning."""
+        """Return the lines of all allowances that are not full."""
         return b"".join(self._line(key, now_ns) for key in self._balances)
 
     def describe_debt(self, key: Key, now_ns: int) -> bytes:
-        """Return the line of one that has nothing left; b"" for another."""
+        """Return the line of an allowance that is used up; b"" if something is left."""
         return self._line(key, now_ns) if self.ready_ns(key, now_ns) else b""
 
     def _line(self, key: Key, now_ns: int) -> bytes:
         return json.dumps([*key, self._left(key, now_ns)]).encode() + b"\n"
 
     def take(self, row: list[Any], now_ns: int) -> Key:
-        """Take a line of another process, which has seen other requests; return its bearer token.
+        """Apply a line of another process, which has seen other requests; return its bearer token.
 
-        The lower balance counts: no process knows of more than was used.
+        The lower balance counts, because no process overestimates the use.
         """
         name, per_minute, tokens = row
         key = name, per_minute

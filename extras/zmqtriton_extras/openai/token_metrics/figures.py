@@ -1,6 +1,6 @@
-"""Tokens on the page of metrics, whose process asks that of tokens at each scrape.
+"""LLM tokens on the page of metrics, whose process asks the process of tokens at each scrape.
 
-Beside them is what the Gateway API's inference extension reads of a pod, by vLLM's names.
+The page also has what the Gateway API's inference extension reads of a pod, by vLLM's names.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ def metrics(gateway: Gateway) -> Figures:
 def load_families(
     models: Iterable[ModelVersion], loads: Iterable[Mapping[str, Any]]
 ) -> list[dict[str, Any]]:
-    """Return the families about models that make text, of their loads by version."""
+    """Return the families about text models, from their loads by version."""
     rows: dict[tuple[str, str], list[dict[str, Any]]] = {
         family: [] for family in (_WAITING, _RUNNING, _USE, _ADAPTERS)
     }

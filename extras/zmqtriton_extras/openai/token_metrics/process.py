@@ -1,7 +1,7 @@
 """The process that adds up tokens: `python -m zmqtriton_extras.openai.token_metrics.process`.
 
-Lines of frontends come in, and the page asks for the sums. It tells all frontends which bearer
-tokens have used up what they allow.
+Frontends send lines, and the page asks for the sums. The process tells all frontends which bearer
+tokens have used up their allowance.
 """
 
 from __future__ import annotations
@@ -134,11 +134,11 @@ class TokenSums:
         self._add(_MADE, {"model_name": model, "version": version}, made)
 
     def refuse(self, token: str) -> None:
-        """Count a request that was refused."""
+        """Count a refused request."""
         self._add(_REFUSED, {"token": token}, 1)
 
     def _add(self, family: _Family, labels: dict[str, str], value: float | None) -> None:
-        """Add a value to a series, None for no value."""
+        """Add a value to a series; None adds nothing."""
         if value is None:
             return
         of_family, bounds = self._series[family.name], family.bounds
@@ -172,13 +172,13 @@ class TokenSums:
         return render(families)
 
     def made(self) -> str:
-        """Return the number of tokens that each version has made, as JSON."""
+        """Return the number of LLM tokens that each version has generated, as JSON."""
         series = self._series[_MADE.name].items()
         return json.dumps({":".join(key): each["value"] for key, each in series})
 
 
 class TokenMetrics(Service):
-    """The process, as frontends and the page see it."""
+    """The process of LLM tokens, as frontends and the page see it."""
 
     def __init__(self, listener: socket.socket) -> None:
         """Set up with a bound socket."""
@@ -226,10 +226,10 @@ class TokenMetrics(Service):
     def _take_line(
         self, row: list[Any] | dict[str, Any] | str, writer: asyncio.StreamWriter
     ) -> None:
-        """Take a request that has ended, or the name of a token that was refused; [] is a hello.
+        """Process a line: an ended request, the name of a refused bearer token, or a hello ([]).
 
-        A dictionary has tokens of a request that goes on.
-        Behind a hello are the balances that the frontend knows: those of this process are new.
+        A dictionary has tokens of a request that continues. After a hello the frontend sends the
+        balances that it knows, since this process has just started.
         """
         now_ns = time.monotonic_ns()
         if isinstance(row, str):
@@ -253,7 +253,7 @@ class TokenMetrics(Service):
         self._tell_debt(key, now_ns)
 
     def _tell_debt(self, key: Key, now_ns: int) -> None:
-        """Tell all frontends of a bearer token that has nothing left."""
+        """Tell all frontends about a bearer token that has used up its allowance."""
         if news := self._allowances.describe_debt(key, now_ns):
             for frontend in self._frontends:
                 if frontend.transport.get_write_buffer_size() < _MAX_UNREAD_BYTES:

@@ -1,12 +1,12 @@
 """The step that counts the tokens of each request to a model that makes text, and limits them.
 
-A model counts them itself in the outputs that OpenAI's routes read, too (`num_output_tokens`). Of
-one that does not, tokens of prompts are not known. Each response of its streams with a text is a
-token, and the size of a text that comes in one piece gives the same estimate as in `usage`.
+A model may count them itself, in outputs that OpenAI's routes also read (`num_output_tokens`). If
+it does not, tokens of prompts are unknown, each response with a text in a stream counts as a token,
+and the size of a text in one piece gives the same estimate as in `usage`.
 
-The tokens of a request are known at its end. Until then it holds as many as its model's requests
-usually take, so that requests at the same time do not all pass. The metrics get those of a stream
-that is open once a second.
+The tokens of a request are known at its end. Until then it reserves as many as its model's requests
+usually take, so that not all simultaneous requests pass. The metrics get the tokens of an open
+stream once a second.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ class Exchange(Line):
     def __init__(
         self, path: str, take: Callable[[bytes], None], memory: Callable[[], bytes] = bytes
     ) -> None:
-        """Set up; `take` gets each line of the process, and `memory` has those for a new one."""
+        """Set up; `take` gets lines from the process, `memory` has lines for a new process."""
         super().__init__(path)
         self._take = take
         self._memory = memory
@@ -85,7 +85,7 @@ class Exchange(Line):
 
 
 class TokensUsedUp(errors.LimitExceeded):
-    """Raised for a client whose bearer token allows no more tokens of text now."""
+    """Raised for a client whose bearer token has used up its LLM tokens for now."""
 
     def __init__(self, per_minute: int, wait_s: float) -> None:
         super().__init__(
@@ -144,7 +144,7 @@ class CountTokens:
             raise TokensUsedUp(per_minute, (ready_ns - at_ns) / 1e9)
 
     def tell_made(self, model: ModelVersion, made: int) -> bool:
-        """Tell tokens of a request that goes on; False if the process takes nothing now."""
+        """Report tokens of a request that continues; False if the process is too busy for them."""
         has_room = self._exchange.has_room(0)
         if has_room:
             row = {"model": model.name, "version": str(model.version), "made": made}
@@ -152,7 +152,7 @@ class CountTokens:
         return has_room
 
     def count(self, tokens: Tokens, generation: int, request: Counted) -> None:
-        """Count a request that has ended."""
+        """Count an ended request."""
         count = (request.prompt or 0) + request.made
         if count:  # a request that failed says nothing about the next one
             usual = self._usual.get(generation, count)
@@ -170,7 +170,7 @@ class CountTokens:
 
 
 class Tokens:
-    """An observer, which tells of its request at the end."""
+    """An observer that reports its request at the end."""
 
     context = ""
 
@@ -216,7 +216,7 @@ class Tokens:
             self._report()
 
     def _report(self) -> None:
-        """Report the tokens since the last report, unless the model has metrics of its own."""
+        """Report tokens since the last report, unless the model has metrics of its own."""
         self._report_from_ns = self._last_ns + _REPORT_EVERY_NS
         more = self._made - self._told
         if more > 0 and not has_engine_metrics(self._model):
@@ -227,7 +227,7 @@ class Tokens:
         return self._texts if self._reported is None else self._reported
 
     def fail(self, error: Exception) -> None:
-        """Count tokens of the responses before it, too."""
+        """Count the tokens of the responses before the error as well."""
 
     def end(self, sending: str) -> None:
         if self._has_ended:
@@ -272,7 +272,7 @@ def _count(tensor: wire.Tensor) -> int:
 
 
 def estimate(tensor: wire.Tensor) -> int:
-    """Estimate the tokens of the elements of a text."""
+    """Estimate the tokens in the elements of a text tensor."""
     if len(tensor.data) > _MAX_EXACT_BYTES:  # all clients of this process would wait
         return estimate_tokens(len(tensor.data) - _PREFIX_BYTES)
     try:

@@ -1,8 +1,8 @@
 """Tokens of models that make text: metrics by the names of dashboards, and limits of clients.
 
-`step.py` sees the responses in each frontend, and refuses clients who have used up what their
-bearer tokens allow; `process.py` adds up what all frontends have seen, and tells them who has.
-`figures.py` asks it for the page; here is what programs beside the page ask it for.
+`step.py` sees the responses in each frontend, and refuses clients whose bearer tokens have used up
+their allowance; `process.py` adds up the reports of all frontends, and tells them about used-up
+tokens. `figures.py` asks it for the page; this module is for other programs.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _READ_BYTES = 64 << 10
 
 
 def made_tokens(directory: Path) -> dict[str, int]:
-    """Return the tokens by `model:version`; none of a server that does not count them."""
+    """Return the LLM tokens by `model:version`; {} if the server does not count them."""
     parts: list[bytes] = []
     with suppress(OSError, ValueError), socket.socket(socket.AF_UNIX) as end:
         end.settimeout(_WITHIN_S)
@@ -34,6 +34,6 @@ def made_tokens(directory: Path) -> dict[str, int]:
 
 
 def parse_sums(text: str) -> dict[str, int]:
-    """Return the tokens of an answer."""
+    """Return the LLM tokens in an answer."""
     made: dict[str, int] = json.loads(text)
     return made

@@ -1,6 +1,6 @@
-"""A server with one model, asked once: it shows that all works here.
+"""A server with one model, called once, to show that the installation works.
 
-As a program, `--workspace` serves the model until Ctrl-C, and `--infer` asks it.
+As a program, `--workspace` serves the model until Ctrl-C, and `--infer` calls it.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ def _bound(workspace: Path, config: TritonConfig | None = None) -> Triton:
 
 
 def _ask(url: str, logger: logging.Logger) -> None:
-    """Ask the model at this address. Raises PyTritonRuntimeError if it answers wrongly."""
+    """Call the model at this address. Raises PyTritonRuntimeError for a wrong response."""
     first, second = np.full(4, 3, np.float32), np.arange(4, dtype=np.float32)
     with ModelClient(url, _MODEL, lazy_init=False, init_timeout_s=_READY_S) as client:
         outputs = client.infer_sample(first, second)
@@ -63,7 +63,7 @@ def _default_url() -> str:
 def add_sub_example(
     workspace: Path, logger: logging.Logger, config: TritonConfig | None = None
 ) -> None:
-    """Serve sums and differences from this workspace, ask for some, and stop.
+    """Serve sums and differences from this workspace, request some, and stop.
 
     Raises PyTritonRuntimeError if they are wrong, and the errors of Triton and ModelClient.
     """
@@ -87,7 +87,7 @@ def add_sub_example_thread(workspace: Path, logger: logging.Logger) -> None:
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """Serve or ask, as a program."""
+    """Serve or call the model, as a program."""
     parser = argparse.ArgumentParser(description="Serve or ask a first model.")
     parser.add_argument("--workspace", type=Path, help="directory to make for the server")
     parser.add_argument("--infer", action="store_true", help="ask the model that is served")

@@ -1,4 +1,4 @@
-"""A script on a thread beside the caller, and a port that is free."""
+"""A script on a thread of its own, and a free port."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _END_S = 60.0
 
 
 class ScriptThread(threading.Thread):
-    """A thread that runs a command and keeps what it prints."""
+    """A thread that runs a command and keeps its output."""
 
     def __init__(
         self,
@@ -48,11 +48,11 @@ class ScriptThread(threading.Thread):
 
     @property
     def output(self) -> str:
-        """The lines that it has printed, with its errors."""
+        """The lines that the command has printed, with its errors."""
         return "\n".join(self._lines)
 
     def start(self, flag: threading.Event | None = None) -> None:
-        """Start the command; the flag is set once it runs, or could not."""
+        """Start the command; the flag is set once it runs, or has failed to start."""
         self._has_begun = flag or self._has_begun
         self._logger.info('Starting %s script with "%s" cmd', self.name, " ".join(self.cmd))
         super().start()

@@ -1,6 +1,6 @@
-"""All model clients: for threads, with futures, and for asyncio; of one response or of several.
+"""All model clients: for threads, with futures, and for asyncio; for one or several responses.
 
-They share their settings, and the requests that are made of their arguments; those ask no server.
+They share their settings, and the making of requests from arguments, which needs no server.
 """
 
 from __future__ import annotations
@@ -91,9 +91,9 @@ class BaseModelClient:
         """Set up a client of `http://host:port` or `grpc://host:port`.
 
         model_version is the latest by default. With lazy_init the first request waits for the
-        model, else the client itself; up to init_timeout_s, 300 s by default. A response may take
-        inference_timeout_s, 60 s by default. With a model_config the server is not asked for it,
-        and without ensure_model_is_ready not waited for either.
+        model, else the constructor does, up to init_timeout_s, 300 s by default. A response may
+        take inference_timeout_s, 60 s by default. With a model_config the server is not asked for
+        it; without ensure_model_is_ready, the client does not wait for the model either.
         """
         self._url = TritonUrl.from_url(url)
         self._model_name = model_name
@@ -113,7 +113,7 @@ class BaseModelClient:
 
     @classmethod
     def from_existing_client(cls: type[Client], existing_client: BaseModelClient) -> Client:
-        """Return a client of the same model, which asks for nothing that the other knows."""
+        """Return a client of the same model, which takes over what the other knows."""
         return cls(
             url=existing_client._url.with_scheme,
             model_name=existing_client._model_name,
@@ -126,7 +126,7 @@ class BaseModelClient:
         )
 
     def _server_of(self, kind: Callable[[TritonUrl, float, Mapping[str, str]], Server]) -> Server:
-        """Return the server; a call that waits for no model may take the network timeout."""
+        """Return the server; a call that does not wait for a model has the network timeout."""
         timeout_s = min(DEFAULT_NETWORK_TIMEOUT_S, self._init_timeout_s)
         headers = {}
         if self._access_token is not None:
@@ -154,7 +154,7 @@ def _or_default(value: float | None, default: float) -> float:
 def check_arguments(
     inputs: Sequence[Any], named_inputs: Mapping[str, Any], parameters: Any, headers: Any
 ) -> None:
-    """Check all that needs no knowledge of the model. Raises PyTritonClientValueError."""
+    """Check the arguments as far as that needs no model. Raises PyTritonClientValueError."""
     if not inputs and not named_inputs:
         raise PyTritonClientValueError("Provide input data")
     if inputs and named_inputs:
@@ -241,7 +241,7 @@ def require_batching(config: TritonModelConfig) -> None:
 
 
 def to_sample(config: TritonModelConfig, outputs: dict[str, Array]) -> dict[str, Array]:
-    """Return the outputs of a sample, without the batch axis if the model has one."""
+    """Return the outputs of a sample, without the batch axis of a batching model."""
     if config.max_batch_size <= 0:
         return outputs
     return {name: array[0] for name, array in outputs.items()}
@@ -264,8 +264,8 @@ class BaseDecoupledClient(BaseModelClient):
     ) -> None:
         """Set up; the settings are those of ModelClient.
 
-        timeout_scope says what inference_timeout_s counts for: "none" is nothing, "response" the
-        wait for each response, "stream" all responses together.
+        timeout_scope says what inference_timeout_s limits: "none" for nothing, "response" for the
+        wait for each response, "stream" for all responses together.
         """
         scope = self._default_scope if timeout_scope is None else timeout_scope
         if scope not in TIMEOUT_SCOPES:
@@ -443,9 +443,8 @@ def _translated_errors(action: str, timeout_s: float) -> Iterator[None]:
 class DecoupledModelClient(BaseDecoupledClient, ModelClient):
     """A client of a decoupled model, over gRPC: its calls return iterators over responses.
 
-    A call sends its request at once. As in PyTriton no response is too late, unless timeout_scope
-    says what inference_timeout_s counts for. An iterator that is closed or dropped cancels its
-    request.
+    A call sends its request at once. As in PyTriton responses have no timeout, unless timeout_scope
+    says what inference_timeout_s limits. An iterator that is closed or dropped cancels its request.
     """
 
     _default_scope = "none"
@@ -527,7 +526,7 @@ class FuturesModelClient:
     ) -> None:
         """Set up a client with up to max_workers threads; None is no limit.
 
-        max_queue_size requests may wait for a thread. One more waits in its call, up to
+        max_queue_size requests may wait for a thread. A further call blocks, up to
         inference_timeout_s if that is given, or is refused at once if non_blocking.
         """
         if max_workers is not None and max_workers <= 0:
@@ -554,7 +553,7 @@ class FuturesModelClient:
         self.close()
 
     def close(self, wait: bool = True) -> None:
-        """Take no more calls; answer those that have come, and unless wait is false wait for it."""
+        """Take no more calls; answer earlier ones, and wait for them unless `wait` is false."""
         if self._is_closed:
             return
         self._is_closed = True
@@ -568,7 +567,7 @@ class FuturesModelClient:
         self._client.close()
 
     def wait_for_model(self, timeout_s: float) -> Future[None]:
-        """Return a future that has None for a result when the model is ready."""
+        """Return a future that is done, with the result None, when the model is ready."""
         return self._submit(lambda: self._client.wait_for_model(timeout_s))
 
     def model_config(self) -> Future[TritonModelConfig]:

@@ -30,7 +30,7 @@ class PyTritonClientTimeoutError(PyTritonClientError):
 
 
 class PyTritonClientModelUnavailableError(PyTritonClientError):
-    """An error for scripts that catch it; a model that does not come is a timeout."""
+    """An error for scripts that catch it; here, an unavailable model raises a timeout."""
 
 
 class PyTritonClientClosedError(PyTritonClientError):
@@ -42,8 +42,8 @@ class PyTritonClientModelDoesntSupportBatchingError(PyTritonClientError):
 
 
 class PyTritonClientInferenceServerError(PyTritonClientError):
-    """Raised if the server or the model refuses a request, with what they say."""
+    """Raised if the server or the model refuses a request, with its text."""
 
 
 class PyTritonClientQueueFullError(PyTritonClientError):
-    """Raised if a FuturesModelClient has as many requests waiting as it may have."""
+    """Raised if the maximum of requests waits in a FuturesModelClient."""

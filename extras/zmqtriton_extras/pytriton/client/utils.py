@@ -60,7 +60,7 @@ def create_client_from_url(url: str, network_timeout_s: float | None = None) -> 
 
 
 def questions(timeout_s: float, longest_s: float) -> Iterator[tuple[float, float]]:
-    """Say for how long to ask and to pause, again and again until the time is over."""
+    """Yield the time for a question and for the pause after it, until the time is over."""
     deadline_s = time.monotonic() + timeout_s
     pause_s = _FIRST_PAUSE_S
     while True:
@@ -87,7 +87,7 @@ def _wait(
 def wait_for_server_ready(
     client: ServerClient, timeout_s: float | None = None, headers: Headers | None = None
 ) -> None:
-    """Wait, 60 s by default. Raises PyTritonClientTimeoutError."""
+    """Wait for the server, 60 s by default. Raises PyTritonClientTimeoutError."""
     if timeout_s is None:
         timeout_s = _DEFAULT_WAIT_FOR_SERVER_READY_TIMEOUT_S
 
@@ -150,7 +150,7 @@ def get_model_state(
 def find_state(
     index: Sequence[dict[str, Any]], model_name: str, model_version: str | None
 ) -> ModelState:
-    """Return the state that a repository index tells, UNAVAILABLE if the index lacks the model."""
+    """Return the state in a repository index, UNAVAILABLE if the index lacks the model."""
     states = {
         entry["version"]: ModelState(entry["state"]) if entry.get("state") else ModelState.LOADING
         for entry in index

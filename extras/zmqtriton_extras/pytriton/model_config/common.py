@@ -18,7 +18,7 @@ class DeviceKind(enum.Enum):
 
 
 class TimeoutAction(enum.Enum):
-    """The fate of a request whose time in the queue is up."""
+    """The action for a request whose time in the queue is over."""
 
     REJECT = "REJECT"
     #: The request waits until all others of its priority level and of higher ones are done.

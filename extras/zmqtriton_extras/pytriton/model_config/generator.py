@@ -1,6 +1,6 @@
 """Writes a model's configuration for the server: as the JSON of a load, or as config.pbtxt.
 
-A warm-up has requests of zeros, of random values, or of what a file has.
+A warm-up has requests of zeros, of random values, or of a file's content.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Reads the configuration that a server tells, or a config.pbtxt, into a TritonModelConfig."""
+"""Reads a configuration from a server or a config.pbtxt into a TritonModelConfig."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""From what the user binds to the full configuration of a model: names, instances, types.
+"""Makes the full configuration of a model from the user's bind(): names, instances, types.
 
 `datatype` and `numpy_type` translate between numpy's types and config.pbtxt's.
 """
@@ -36,7 +36,7 @@ def describe_model(
     instances: int = 1,
     parameters: Mapping[str, str] | None = None,
 ) -> TritonModelConfig:
-    """Return the full configuration. Its warm-up is left out: the host of the callables does it."""
+    """Return the full configuration, without the warm-up, which this process runs itself."""
     return TritonModelConfig(
         model_name=model_name,
         model_version=model_version,

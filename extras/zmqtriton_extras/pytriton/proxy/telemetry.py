@@ -1,6 +1,6 @@
 """Spans of OpenTelemetry around the work of inference callables.
 
-OpenTelemetry is the user's to install: without a tracer nothing here imports it.
+The user installs OpenTelemetry: without a tracer this module does not import it.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ def start_span_from_span(span: Any, name: str) -> Any:
 
 
 def end_span(span: Any, error: str | None = None) -> None:
-    """End a span, if there is one, as done well or with this error."""
+    """End a span, if there is one, as successful or with this error."""
     if span is None:
         return
     trace = importlib.import_module("opentelemetry.trace")
@@ -55,7 +55,7 @@ def end_span(span: Any, error: str | None = None) -> None:
 
 @contextmanager
 def traced_span(request: Any, span_name: str, **options: Any) -> Generator[None, None, None]:
-    """Put what the block does into a span of the request's trace, if it has one."""
+    """Record the block as a span of the request's trace, if it has one."""
     if request.span is None:
         yield
         return
@@ -68,7 +68,7 @@ def traced_span(request: Any, span_name: str, **options: Any) -> Generator[None,
 
 
 def build_proxy_tracer_from_triton_config(trace_config: Sequence[str]) -> Any:
-    """Return a tracer that sends where the server's trace settings say.
+    """Return a tracer that sends to the destination in the server's trace settings.
 
     Raises ImportError without OpenTelemetry, ValueError for settings of another mode.
     """

@@ -1,4 +1,4 @@
-"""Loggers of other packages."""
+"""The loggers of packages that write too much, which are silenced."""
 
 from __future__ import annotations
 
@@ -8,6 +8,6 @@ _TALKATIVE = ("sh.command", "sh.stream_bufferer", "sh.streamreader")
 
 
 def silence_3rd_party_loggers() -> None:
-    """Keep the debug messages of `sh`, a line for each piece of output, out of the log."""
+    """Keep debug messages of `sh` out of the log: it writes one for each piece of output."""
     for name in _TALKATIVE:
         logging.getLogger(name).setLevel(logging.WARNING)

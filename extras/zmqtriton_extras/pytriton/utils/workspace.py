@@ -12,12 +12,12 @@ _PREFIX = "pytriton_workspace_"
 
 
 class Workspace:
-    """A directory that is made here, and removed by `clean`; one without a name at the end too."""
+    """A directory made here and removed by `clean`; a temporary one also at the end."""
 
     def __init__(self, workspace_path: str | Path | None = None) -> None:
         """Make the directory, or a new temporary one. Raises OSError.
 
-        Raises FileExistsError for an existing directory, since its files would be removed.
+        For an existing directory raises FileExistsError, because clean() would remove its files.
         """
         if workspace_path is None:
             self._path = Path(tempfile.mkdtemp(prefix=_PREFIX))
@@ -33,14 +33,14 @@ class Workspace:
 
     @property
     def model_store_path(self) -> Path:
-        """The directory of models that the server begins with."""
+        """The directory of the models that the server loads at its start."""
         return self._path / "model_store"
 
     def exists(self) -> bool:
         return self._path.exists()
 
     def is_empty(self) -> bool:
-        """True if there is nothing in it but files made here."""
+        """True if the directory has no files except ones made here."""
         return not any(path != self.model_store_path for path in self._path.rglob("*"))
 
     def clean(self) -> None:

@@ -1,4 +1,4 @@
-"""Answers of routes: values become a status, headers and parts, which are sent as responses."""
+"""Responses of routes: values become a status, headers and parts, which the model sends."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _sending = ThreadPoolExecutor(256, "answer")
 
 
 class Answer:
-    """The answer to one request. Parts wait for their reader, in threads."""
+    """The response to one request. Parts wait for their reader, in threads."""
 
     def __init__(self, request: Any) -> None:
         self._request = request
@@ -37,7 +37,7 @@ class Answer:
         return bool(self._request.is_cancelled())
 
     def start(self, status: int, headers: Iterable[Tuple[str, str]]) -> None:
-        """Give status and headers, which are sent with the first part."""
+        """Set status and headers, which are sent with the first part."""
         if not 200 <= status <= 599:
             raise RuntimeError(f"{status} must be a status from 100 to 599")
         self._head = {"status": status, "headers": [list(row) for row in headers]}
@@ -93,7 +93,7 @@ class Answer:
         await self.send(b"", is_last=True)
 
     def fail(self, status: int, text: str) -> None:
-        """Answer with an error; the client sees that an answer that has begun is not whole."""
+        """Respond with an error; a client sees that a begun response is incomplete."""
         if self.is_ended:
             return
         if self.is_begun:

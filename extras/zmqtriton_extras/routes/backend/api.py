@@ -24,7 +24,7 @@ _PARAMETER = re.compile(r"{([A-Za-z_]\w*)(:path)?}")
 
 
 class RouteError(Exception):
-    """Raised by a route to answer with a status and `{"error": text}`."""
+    """Raised by a route to respond with a status and `{"error": text}`."""
 
     def __init__(self, status: int, text: str) -> None:
         super().__init__(text)
@@ -33,7 +33,7 @@ class RouteError(Exception):
 
 
 class Values(Dict[str, Any]):
-    """Values of a request by name. Without a value that a route reads, the client gets 400."""
+    """Values of a request by name. If a route reads a missing one, the client gets 400."""
 
     def __missing__(self, name: str) -> Any:
         raise RouteError(400, f"the request has no '{name}'; add it")
@@ -101,7 +101,7 @@ class Request:
 
 
 class Response:
-    """An answer that says more than a value: a status, headers, a body or an iterator of parts."""
+    """A response with more than a value: a status, headers, a body or an iterator of parts."""
 
     def __init__(
         self,
@@ -119,7 +119,7 @@ class Response:
 
 
 class Row(NamedTuple):
-    """A route."""
+    """A route and its function."""
 
     method: str
     path: str
@@ -154,7 +154,7 @@ def _compiled(path: str) -> Any:
 
 
 def describe() -> Dict[str, Any]:
-    """Return the paths of all routes, as OpenAPI has them; texts are the functions' own."""
+    """Return the paths of all routes in OpenAPI's form; texts are the functions' docstrings."""
     paths: Dict[str, Any] = {}
     for row in rows:
         summary, _, text = inspect.cleandoc(row.function.__doc__ or "").partition("\n")
@@ -190,7 +190,7 @@ def find(method: str, path: str) -> Tuple[Row, Dict[str, str]]:
 
 
 class Infer:
-    """Asks models; `infer` is the only one. The parts that need a server are calls.py's."""
+    """Calls models; `infer` is the only instance. calls.py has the parts that need a server."""
 
     def __init__(self) -> None:
         self.ask: Any = None
@@ -202,7 +202,7 @@ class Infer:
         return outputs
 
     def stream(self, inputs: Dict[str, Any], **more: Any) -> Any:
-        """Return the outputs of each response of a decoupled model: `async for`."""
+        """Return the outputs of each response of a decoupled model, for `async for`."""
         return self._bound(self.ask_stream)(inputs, **more)
 
     @staticmethod

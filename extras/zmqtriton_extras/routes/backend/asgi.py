@@ -1,4 +1,4 @@
-"""Any ASGI application in place of routes: the protocols `http` and `lifespan`."""
+"""Any ASGI application instead of routes: the protocols `http` and `lifespan`."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _MAX_DOCUMENT_BYTES = 4 << 20
 
 
 class _KeptAnswer:
-    """An answer that no client gets."""
+    """A response that no client gets."""
 
     def __init__(self) -> None:
         self.status = 0
@@ -43,7 +43,7 @@ class Application:
         self._living: Any = None
 
     async def start(self) -> None:
-        """Have the application start up. Raises RuntimeError if it fails."""
+        """Send the application its startup event. Raises RuntimeError if it fails."""
         self._orders, self._news = asyncio.Queue(), asyncio.Queue()
         self._living = asyncio.ensure_future(self._live())
         await self._orders.put({"type": "lifespan.startup"})
@@ -61,9 +61,9 @@ class Application:
         await self._news.put({"type": "lifespan.startup.complete"})
 
     async def _next_order(self) -> Dict[str, Any]:
-        """Return the next event; a cancellation is the order to shut down.
+        """Return the next event; a cancellation means to shut down.
 
-        Triton's order is that the loop ends, with all its tasks, before a model's finalize().
+        As in Triton, the loop ends with all its tasks before a model's finalize().
         """
         try:
             event: Dict[str, Any] = await self._orders.get()
@@ -90,7 +90,7 @@ class Application:
         return document if isinstance(document.get("paths"), dict) else {"paths": {}}
 
     async def answer(self, head: Dict[str, Any], body: memoryview, answer: Any) -> None:
-        """Answer a request."""
+        """Answer a request through the application."""
         is_given = False
 
         async def receive() -> Dict[str, Any]:

@@ -1,6 +1,6 @@
-"""The model of another model's routes: it runs their routes.py.
+"""The model that runs another model's routes.py.
 
-Its requests to models are BLS, as of any model's code.
+Its calls of models are BLS, as in any model's code.
 """
 
 from __future__ import annotations
@@ -110,7 +110,7 @@ class TritonPythonModel:
             self._active.discard(task)
 
     async def _follow(self, task: Any, answer: Answer) -> None:
-        """Wait for a route: it is cancelled when its client leaves, or it takes too long."""
+        """Wait for a route; cancel it if its client leaves, or if it takes too long."""
         end_s = time.monotonic() + self._within_s
         begun = asyncio.ensure_future(answer.begun.wait())
         try:
@@ -178,7 +178,7 @@ class TritonPythonModel:
             await asyncio.sleep(_LOOK_EVERY_S)
 
     def _watch_loop(self) -> None:
-        """End this process when a route has kept all others waiting: the server starts another."""
+        """End the process if a route blocks all others; the server starts another process."""
         while True:
             time.sleep(min(1.0, self._within_s / 4))
             now = time.monotonic()
@@ -200,7 +200,7 @@ class _LateError(Exception):
 
 
 def _load(directory: str) -> Any:
-    """Import routes.py; `zmqtriton.routes` can be imported in it with any Python."""
+    """Import routes.py; makes `zmqtriton.routes` importable in any Python."""
     if importlib.util.find_spec("zmqtriton") is None:
         package = types.ModuleType("zmqtriton")
         package.__path__ = []
@@ -218,11 +218,11 @@ def _load(directory: str) -> Any:
 
 
 class InferError(RouteError):
-    """Raised for what a model has answered: the route's answer, unless the route catches it."""
+    """Raised for a model's error response, which becomes the route's unless it is caught."""
 
 
 class Calls:
-    """Makes the requests."""
+    """Makes the calls of models."""
 
     def __init__(self, model: str, inputs: Mapping[str, Any]) -> None:
         """Set up; `inputs` has the datatype and the dims of each of the model's own inputs."""
@@ -273,7 +273,7 @@ class Calls:
 
 
 def tensor_of(name: str, value: Any, declaration: Any) -> Any:
-    """Return an input; values that are no arrays get type and shape as the model declares them."""
+    """Return an input tensor; values that are no arrays get the declared type and shape."""
     if isinstance(value, pb_utils.Tensor):
         return value
     kind, dims = declaration or ("", [])

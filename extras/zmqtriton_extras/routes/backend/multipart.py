@@ -1,4 +1,4 @@
-"""Forms: `multipart/form-data` and `application/x-www-form-urlencoded`, read where they lie."""
+"""Forms: `multipart/form-data` and `application/x-www-form-urlencoded`, read in place."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class RefusedError(Exception):
 
 
 class Part(NamedTuple):
-    """A part of a form, and where its contents lie."""
+    """A part of a form, and the place of its contents in the body."""
 
     name: str
     #: Name that its client gave it; never use it as a path. None for a field.
@@ -46,7 +46,7 @@ class File(NamedTuple):
 
     @property
     def bytes(self) -> bytes:
-        """A copy of its contents."""
+        """A copy of the file's contents."""
         return self.view.tobytes()
 
 
@@ -110,7 +110,7 @@ def parts_of(content_type: str, body: Any) -> Iterator[Part]:
 
 
 def element_of(part: Part, body: Any) -> Any:
-    """Return a file where it lies, as an element of a tensor: the end of its head is its length."""
+    """Return a file as a tensor's element without a copy: its length overwrites its head's end."""
     length, data = (part.end - part.begin).to_bytes(4, "little"), body[part.begin - 4 : part.end]
     if data.readonly or data[:4] != b"\r\n\r\n":
         return length + bytes(body[part.begin : part.end])
@@ -127,7 +127,7 @@ def _kind(content_type: str) -> str:
 
 
 def _lines(mark: bytes, body: Any) -> Iterator[Tuple[int, int, bool]]:
-    """Iterate over the lines between parts: begin, end, and whether it is the last one."""
+    """Yield begin and end of each line between parts, and whether it is the last one."""
     for number, begin in enumerate(_occurrences(mark, body)):
         if number > MAX_PARTS:
             raise RefusedError(413, f"the form can have at most {MAX_PARTS} parts")
@@ -138,7 +138,7 @@ def _lines(mark: bytes, body: Any) -> Iterator[Tuple[int, int, bool]]:
 
 
 def _occurrences(mark: bytes, body: Any) -> Iterator[int]:
-    """Iterate over where a mark begins; at the start of the body it needs no end of a line."""
+    """Yield the positions of a mark; at the start of the body it needs no line end before it."""
     if bytes(body[: len(mark) - 2]) == mark[2:]:
         yield -2
     at = 0
@@ -152,7 +152,7 @@ def _occurrences(mark: bytes, body: Any) -> Iterator[int]:
 
 
 def _part(body: Any, begin: int, end: int) -> Part:
-    """Return the part between two lines."""
+    """Return the part between two boundary lines."""
     start = bytes(body[begin : min(begin + MAX_HEADERS, end)])
     size = 0 if start.startswith(b"\r\n") else start.find(b"\r\n\r\n")
     if size < 0:

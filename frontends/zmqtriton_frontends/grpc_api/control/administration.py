@@ -1,7 +1,7 @@
-"""The model repository, log and trace settings, and clients' shared memory: all that RPCs change.
+"""The model repository, log and trace settings, and clients' shared memory, over gRPC.
 
-The supervisor acts and keeps the settings; this translates. Memory of a GPU comes as a handle,
-which processes of models open.
+The supervisor makes the changes and keeps the settings; these RPCs translate. GPU memory is named
+by a handle, which model processes open.
 """
 
 from __future__ import annotations

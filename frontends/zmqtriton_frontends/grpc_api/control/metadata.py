@@ -105,7 +105,7 @@ class Health:
         )
 
     async def _ask_models(self) -> None:
-        """Ask once and return; go on asking as long as there are watchers."""
+        """Ask models for their readiness; repeat in the background while there are watchers."""
         if self._asking is None:
             self._asking = asyncio.create_task(self._go_on_asking())
             await self._ask_once()
@@ -121,7 +121,7 @@ class Health:
             self._models_say = await self._readiness.of_server()
 
     async def _changed(self, last: bool) -> None:
-        """Wait until the readiness has changed, or may have."""
+        """Wait until the readiness may have changed."""
         if self._change is None:
             loop = asyncio.get_running_loop()
             self._change = loop.create_future()

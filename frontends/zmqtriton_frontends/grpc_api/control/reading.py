@@ -1,6 +1,6 @@
-"""Reads the messages of RPCs that control the server, without keeping the loop for long.
+"""Reads the messages of control RPCs, without occupying the loop for long.
 
-All but loads say little; a load may bring files, which are left where they lie in the message.
+All messages but loads are small; a load may bring files, which stay where they are in the message.
 """
 
 from __future__ import annotations
@@ -39,9 +39,9 @@ def read(kind: type[Any], data: _Data) -> Any:
 
 
 async def read_load(data: _Data, call: RpcCall) -> tuple[Any, dict[str, memoryview]]:
-    """Return a load without its large files, and these by their names, as views.
+    """Return a load without its large files, and the files by their names, as views.
 
-    Raises InvalidArgument if it is malformed or has too much besides them.
+    Raises InvalidArgument if the rest is malformed or too large.
     """
     if len(data) <= MAX_BYTES:
         return read(_LOAD, data), {}
@@ -74,7 +74,7 @@ async def read_load(data: _Data, call: RpcCall) -> tuple[Any, dict[str, memoryvi
 
 
 def _file_at(view: memoryview, at: int, end: int) -> tuple[str, memoryview] | None:
-    """Return the name and content of a file; None if that is not all there is, in this order."""
+    """Return the name and content of a file; None if the entry has more, or another order."""
     tag, start, at = field_at(view, at, end, _LOAD)
     key = bytes(view[start:at])
     if tag != _KEY or not key.startswith(PREFIX.encode()) or at == end:

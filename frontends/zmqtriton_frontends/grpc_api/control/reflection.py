@@ -25,7 +25,7 @@ _IS_OFF = "server reflection is off on this server; --grpc-reflection=true turns
 
 
 async def refuse(_requests: AsyncIterator[bytes], _call: RpcCall) -> AsyncGenerator[bytes, None]:
-    """Refuse, and name the option that turns reflection on: users of grpcurl look for it."""
+    """Refuse, and name the option that enables reflection, for users of grpcurl."""
     raise Unsupported(_IS_OFF)
     yield b""  # makes it a stream of responses, as the other one is
 
@@ -53,7 +53,7 @@ class Reflection:
             reading.cancel()
 
     def drain(self) -> None:
-        """End the streams, though their clients might ask more."""
+        """End the streams, although their clients might ask more."""
         for outbox in self._open:
             outbox.end(Unavailable(STOPPING))
 
@@ -91,7 +91,7 @@ class Reflection:
 
 
 def _describe(response: Any, find: Any, name: str) -> None:
-    """Add the file and those that it imports, so that a client need not ask again."""
+    """Add the file and the files that it imports, so that a client need not ask again."""
     try:
         left = [find(name)]
     except KeyError:

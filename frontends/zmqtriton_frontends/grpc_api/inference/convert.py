@@ -1,7 +1,7 @@
 """Turns protobuf requests into protocol-neutral ones: RequestBody and Options.
 
-Knows no transport and no model: what needs the model's configuration is checked by
-admission.prepare. Texts are Triton's.
+Knows no transport and no model: admission.prepare makes the checks that need the model's
+configuration. Texts are Triton's.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ _REGION_PARAMETERS = {
 
 
 def parse(kind: type[Any], data: bytes) -> Any:
-    """Return the message. Raises InvalidArgument if the bytes are not one of that kind."""
+    """Return the message. Raises InvalidArgument if the bytes are not of this type."""
     try:
         return kind.FromString(data)
     except DecodeError:
@@ -63,7 +63,7 @@ def parse(kind: type[Any], data: bytes) -> Any:
 
 
 def malformed(kind: Any) -> InvalidArgument:
-    """Return the error of bytes that are no message of that kind."""
+    """Return the error for bytes that are no message of this type."""
     return InvalidArgument(f"failed to parse the request as {kind.DESCRIPTOR.full_name}")
 
 
@@ -218,7 +218,7 @@ def read_wishes(request: Any) -> tuple[Mapping[str, RegionSlice], Classes]:
 
 
 def _read_classification(output: Any) -> int:
-    """Return the number of classes that are wanted; 0 means the output itself."""
+    """Return the number of requested classes; 0: the output itself."""
     if "classification" not in output.parameters:
         return 0
     parameter = output.parameters["classification"]
@@ -245,7 +245,7 @@ def _input_place(tensor: Any, model: str) -> RegionSlice | None:
 def _place_of(tensor: Any) -> RegionSlice | None:
     """Return the place of a tensor in shared memory, with its parameters checked.
 
-    None if it lies in the message.
+    None if the tensor is in the message.
     """
     parameters, tail = tensor.parameters, f"parameter for tensor '{tensor.name}'"
     keys = [key for key in _REGION_PARAMETERS if key in parameters]

@@ -1,9 +1,10 @@
-"""Reads a large inference request: its raw tensors without a copy, all else a part at a time.
+"""Reads a large inference request in parts, and its raw tensors without a copy.
 
 protobuf copies raw tensors twice on the way to Python, which for megabytes is most of the work; it
-keeps the loop for as long as it reads a message, which may be seconds, and makes a hundred bytes of
-two. Here others have their turns between two parts, typed contents become a tensor's bytes as they
-are read, and these have room before. What comes of it is as if the client had sent raw tensors.
+occupies the loop while it reads a message, which may be seconds, and needs a hundred bytes of
+memory for two. Here other clients have their turns between two parts; typed contents become a
+tensor's bytes as they are read, once there is room for these. The result is as if the client had
+sent raw tensors.
 """
 
 from __future__ import annotations
@@ -57,7 +58,7 @@ _ONE_BYTE = 127
 
 
 def split_raw(data: bytes) -> tuple[bytes, list[memoryview]] | None:
-    """Split off raw_input_contents; None if protobuf must parse all of the message."""
+    """Split off raw_input_contents; None if protobuf must parse the whole message."""
     view, end = memoryview(data), len(data)
     rest: list[memoryview] = []
     raw: list[memoryview] = []
@@ -105,10 +106,7 @@ def before_raw(data: bytes | bytearray | memoryview, raw: Sequence[Any]) -> list
 
 
 def tensors_at(beginning: bytes | bytearray | memoryview) -> int:
-    """Return the position of the first raw tensor, by the beginning of a message.
-
-    0 if that does not show it.
-    """
+    """Return the position of the first raw tensor; 0 if the beginning does not show it."""
     position, end = 0, len(beginning)
     for _ in range(_MAX_FIELDS):
         if position >= end:
@@ -122,7 +120,7 @@ def tensors_at(beginning: bytes | bytearray | memoryview) -> int:
 def _extent_of(data: bytes | bytearray | memoryview, at: int) -> tuple[int, int, int]:
     """Return the tag of a field, and the positions where its content begins and ends.
 
-    The end is beyond that of the data if it is not among them, or if the field is a group.
+    The end is beyond the data if the data lack it, or if the field is a group.
     """
     is_short = at < len(data) and data[at] <= _ONE_BYTE
     tag, inner = (data[at], at + 1) if is_short else varint_at(data, at)
@@ -136,7 +134,7 @@ def _extent_of(data: bytes | bytearray | memoryview, at: int) -> tuple[int, int,
 
 
 def varint_at(data: bytes | bytearray | memoryview, position: int) -> tuple[int, int]:
-    """Return the integer and the position behind it; beyond the end without one."""
+    """Return the integer and the position behind it; beyond the end if it is incomplete."""
     value = shift = 0
     for byte in data[position : position + 10]:
         position += 1
@@ -163,9 +161,9 @@ class ParsedRequest:
         return self._size
 
     def release(self) -> None:
-        """Give the room of its tensors back; to be called when they lie elsewhere.
+        """Release the room of its tensors, once they are stored elsewhere.
 
-        Else its call does that at its end.
+        Otherwise the call releases the room at its end.
         """
         self._room.add(-self._taken)
         self._taken = 0
@@ -175,13 +173,13 @@ class LargeMessage(Exception):
     """Raised for a message that must be parsed in steps."""
 
     def __init__(self, rest: bytes | bytearray | memoryview, raw: list[memoryview]) -> None:
-        """Set up with a message without its raw tensors, and with these."""
+        """Set up with a message without its raw tensors, and with these tensors."""
         super().__init__("this request takes long to read")
         self._rest = rest
         self._raw = raw
 
     async def read(self, call: RpcCall) -> ParsedRequest:
-        """Read the message for a client. Raises InvalidArgument and NoRequestRoomError."""
+        """Read the message in the client's turns. Raises InvalidArgument and NoRequestRoomError."""
         reading = _Reading(self._rest, call)
         try:
             await reading.read()
@@ -260,7 +258,7 @@ class _Reading:
                 await self._let_others()
 
     def take_contents(self, raw: list[Any]) -> list[Any]:
-        """Return all tensors as raw ones, as far as they are not that already."""
+        """Return all tensors as raw ones; those with typed contents are converted."""
         tensors: list[Any] = []
         for place, tensor in enumerate(self.request.inputs):
             if place in self.large:
@@ -291,7 +289,7 @@ class _Reading:
             at = field[3]
 
     def _pieces(self, start: int, end: int) -> Iterator[bytes]:
-        """Iterate over contents in parts that are contents, too."""
+        """Iterate over parts of contents; each part is a valid message of contents."""
         data, at, run = self._data, start, start
         while at < end:
             tag, inner, after = field_at(data, at, end)
@@ -308,7 +306,7 @@ class _Reading:
             yield bytes(data[run:end])
 
     def _cut(self, tag: int, start: int, end: int) -> Iterator[bytes]:
-        """Cut a field with many elements into several."""
+        """Cut a field with many elements into several fields."""
         data, size = self._data, _ELEMENTS[tag]
         while start < end:
             to = min(end, start + _PART_BYTES)  # which is a multiple of 4 and of 8
@@ -324,7 +322,7 @@ def field_at(
 ) -> tuple[int, int, int]:
     """Return the tag of a field, and the positions where its content begins and ends.
 
-    Raises InvalidArgument if it does not end before that.
+    Raises InvalidArgument if the field does not end before `end`.
     """
     tag, inner, after = _extent_of(data, at)
     if tag & 7 == _GROUP:
@@ -335,9 +333,9 @@ def field_at(
 
 
 def _end_of_group(data: memoryview, at: int, end: int, kind_of_message: Any) -> int:
-    """Return the end of the group whose fields begin there; groups within it are part of it.
+    """Return the end of the group whose fields begin at this position, with the groups within it.
 
-    Whether the numbers of their beginnings and ends belong together is left to protobuf.
+    Whether the numbers of begin and end tags match is left to protobuf.
     """
     depth = 1
     for _ in range(MAX_GROUP_FIELDS):
@@ -353,7 +351,7 @@ def _end_of_group(data: memoryview, at: int, end: int, kind_of_message: Any) -> 
 
 
 def merge(into: Any, data: memoryview, start: int, end: int) -> None:
-    """Add the fields there to a message. Raises InvalidArgument if they are malformed."""
+    """Add the fields between two positions to a message. Raises InvalidArgument if malformed."""
     if start < end:
         _parse(into, bytes(data[start:end]))
 

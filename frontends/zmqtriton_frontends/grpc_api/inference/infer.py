@@ -1,7 +1,7 @@
 """The inference RPC: bytes in, the gateway's one response as bytes out.
 
-The message becomes an Ask, as that of a stream does. Knows no transport; cancelling what was begun
-cancels the request.
+The message becomes an Ask, as a stream's does. Knows no transport; cancelling the RPC cancels the
+request.
 """
 
 from __future__ import annotations
@@ -57,7 +57,8 @@ _KEY_BYTES = 48
 def parse_request(data: bytes | ParsedRequest) -> tuple[Any, Sequence[Any]]:
     """Return an inference.ModelInferRequest and its raw tensors.
 
-    Raises InvalidArgument, and LargeMessage for one that is to be given again when it is parsed.
+    Raises InvalidArgument. Raises LargeMessage for a message that must first be parsed in steps,
+    after which the caller tries again.
     """
     if isinstance(data, ParsedRequest):
         return data.request, data.raw
@@ -163,21 +164,21 @@ class ModelInfer:
 
 
 class UnarySink(Sink):
-    """Gives the answer to a call, as a message of its own."""
+    """Gives the response to a call, as a message of its own."""
 
     __slots__ = ("_answer", "_call", "_size", "admits")
 
     sending = "GRPC_SEND"
 
     def __init__(self, answer: Answer, call: RpcCall, size: int) -> None:
-        """Set up for a message of this size."""
+        """Set up for a request message of this size."""
         self._answer = answer
         self._call = call
         self._size = size
         self.admits = size > FREE_REQUEST_BYTES
 
     def admit(self, checked: CheckedRequest, /) -> CheckedRequest:
-        """Take room for a request under way, until its call ends. Raises NoRequestRoomError."""
+        """Reserve room for the request until its call ends. Raises NoRequestRoomError."""
         kept = kept_bytes(checked.body, self._size)
         if kept > FREE_REQUEST_BYTES and not self._call.requests.take(kept):
             raise NoRequestRoomError

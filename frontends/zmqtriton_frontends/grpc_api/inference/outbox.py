@@ -1,8 +1,8 @@
-"""The messages of one stream still to be written: a queue whose senders wait while it is full.
+"""The messages of one stream that wait to be written; senders wait while the queue is full.
 
-Every request of a stream sends into it, and the transport writes one message at a time out of it.
-So a client that does not read stops its own requests, and none of other clients. What waits here,
-and what is encoded and waits for its turn, has room in the ledger.
+Every request of a stream sends into the queue, and the transport writes one message at a time from
+it. So a client that does not read stops its own requests, and none of other clients. Messages that
+wait here, or are encoded and wait for their turn, have room in the ledger.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ class StreamOutbox:
     """An async iterator of messages; after end() it ends when all are taken."""
 
     def __init__(self, share: Share, on_taken: Callable[[], None] = lambda: None) -> None:
-        """Set up; `on_taken` is called when a message was taken and its room given back."""
+        """Set up; `on_taken` is called after a message was written and its room released."""
         self._loop = asyncio.get_running_loop()
         self._share = share
         self._on_taken = on_taken
@@ -56,7 +56,7 @@ class StreamOutbox:
     # ------------------------------------------------------------------ room
 
     def admits(self, size: int) -> bool:
-        """Take room for a message that is about to be encoded; False without room."""
+        """Reserve room for a message that is about to be encoded; False without room."""
         more = self.held + size - self.room
         if more <= 0:
             return True
@@ -66,7 +66,7 @@ class StreamOutbox:
         return True
 
     def book(self, message: Message) -> bool:
-        """Hold an encoded message that waits for its turn; False without room."""
+        """Reserve room for an encoded message that waits for its turn; False without room."""
         size = len(message)
         if self.held + size > self.room and not self.admits(size):
             return False
@@ -74,13 +74,14 @@ class StreamOutbox:
         return True
 
     def book_anyway(self, message: Message) -> None:
-        """Hold a message that waits for its turn, whatever room there is."""
+        """Count an encoded message that waits for its turn, even without room."""
         self.held += len(message)
 
     async def wait_for_room(self, size: int, arrivals: Arrivals | None = None) -> None:
-        """Take room when this is not full and there is some: the arrived response's, if it had any.
+        """Wait until the queue is not full, then reserve room.
 
-        Raises NoRoomError if there is none for long.
+        With `arrivals` an arrived response's room is used. Raises NoRoomError if there is no room
+        for long.
         """
         async with self._asking:
             while (self._is_full or self._waiting) and not self._has_ended:
@@ -106,7 +107,7 @@ class StreamOutbox:
         self._on_taken()
 
     def close(self) -> None:
-        """Drop everything: nothing is read any more."""
+        """Drop all messages: the client reads no more."""
         self.end()
         self._messages.clear()
         self._share.release()
@@ -114,9 +115,9 @@ class StreamOutbox:
     # -------------------------------------------------------------- messages
 
     async def send(self, message: Message) -> None:
-        """Wait until the message has its place; return at once if nothing is written any more.
+        """Wait until the queue accepts the message; return at once if nothing is written any more.
 
-        Raises NoRoomError if there is no room for it for long.
+        Raises NoRoomError if there is no room for the message for long.
         """
         size = len(message)
         if self.held + size > self.room:
@@ -127,16 +128,16 @@ class StreamOutbox:
             await admitted
 
     async def send_anyway(self, message: Message) -> None:
-        """Send a message as send() does, whatever room there is."""
+        """Send a message as send() does, even without room."""
         self.book_anyway(message)
         admitted = self.offer(message)
         if admitted is not None:
             await admitted
 
     def offer(self, message: Message) -> asyncio.Future[None] | None:
-        """Give a message that is held its place.
+        """Put a message with room into the queue.
 
-        Return a future that is done when it has it, or None.
+        Returns a future that is done when the queue has accepted it; None if that is so now.
         """
         if self._has_ended:
             self.held -= len(message)
@@ -150,7 +151,7 @@ class StreamOutbox:
         return admitted
 
     def end(self, error: Exception | None = None) -> None:
-        """End: write the messages here, then raise the error.
+        """End: write the queued messages, then raise the error.
 
         A second end changes nothing.
         """
@@ -199,13 +200,13 @@ class StreamOutbox:
 
 
 class QuietEnd:
-    """The end of a stream when the server stops: once its client has asked nothing for a while.
+    """The end of a stream when the server stops: once its client has been silent for a while.
 
-    HTTP/2 has no word that would tell a client to ask elsewhere its next request on a stream.
+    HTTP/2 has no message that would make a client send its next request on a stream elsewhere.
     """
 
     def __init__(self, is_busy: Callable[[], bool], end: Callable[[], object]) -> None:
-        """Set up; `is_busy` tells whether a request is unanswered, `end` ends the stream."""
+        """Set up; `is_busy` returns whether a request is unanswered, `end` ends the stream."""
         self._is_busy, self._end = is_busy, end
         self._loop = asyncio.get_running_loop()
         #: Time of the last request, on the loop's clock.
@@ -213,7 +214,7 @@ class QuietEnd:
         self._look: asyncio.TimerHandle | None = None
 
     def begin(self) -> None:
-        """Look from now on whether it is quiet."""
+        """End the stream once the client is silent, and check again until then."""
         quiet_s = self._loop.time() - self.asked_s
         if self._is_busy() or quiet_s < QUIET_S:
             self._look = self._loop.call_later(max(_LOOK_S, QUIET_S - quiet_s), self.begin)

@@ -3,9 +3,9 @@
 Also within a ModelStreamInferResponse. Parts that repeat (names, shapes, sizes) are kept; tensor
 data are copied once, where protobuf copies them twice. Field numbers are grpc_service.proto's.
 
-Parts that lie in the memory of others are copied a step at a time for a client that does not read,
-which would keep a model's memory otherwise: one copy of a large message would hold the loop for as
-long as a hundred small requests take.
+For a client that does not read, parts in other processes' memory are copied in steps, to free a
+model's memory. In steps, because one copy of a large message would hold the loop for as long as a
+hundred small requests take.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ def encode_in_pieces(
 ) -> tuple[list[bytes | memoryview], int]:
     """Return the message, cut where tensors' data begin and end, which are not copied; its size.
 
-    Raises InvalidArgument if it would be larger than gRPC allows.
+    Raises InvalidArgument if the message would be larger than gRPC allows.
     """
     pieces: list[bytes | memoryview] = [_head(model, version)]
     if request_id:
@@ -65,7 +65,7 @@ def encode_in_pieces(
 
 
 class Pieces:
-    """A large message in parts, which lie in others' memory and must not be kept for long."""
+    """A large message in parts, which are in others' memory and must not be kept for long."""
 
     __slots__ = ("__weakref__", "_size", "parts")
 
@@ -80,7 +80,7 @@ class Pieces:
         return b"".join(self.parts)
 
     def steps_of_copy(self) -> Callable[[], bool]:
-        """Return a function that copies a step of it, unless the message is gone."""
+        """Return a function that copies a step of the message, unless the message is gone."""
         weak = ref(self)
 
         def step() -> bool:
@@ -117,11 +117,11 @@ class StreamEncoder:
         admits: Callable[[int], bool] | None = None,
         in_pieces: bool = False,
     ) -> bytes | Pieces:
-        """Encode a response, if its bytes are admitted.
+        """Encode a response, if there is room for its bytes.
 
-        A large one is left in pieces, if those do, and a very large one anyway.
+        `in_pieces` leaves a large response in pieces; a very large one always is.
 
-        Raises InvalidArgument if it would be larger than gRPC allows, and NoRoomError.
+        Raises InvalidArgument if the message would be larger than gRPC allows, and NoRoomError.
         """
         end = _IS_FINAL[is_final]
         pieces, size = encode_in_pieces(self._model, self._version, self._request_id, response, end)
@@ -207,9 +207,10 @@ _IS_FINAL = (_final_parameter(False), _final_parameter(True))
 
 
 def copy_some(parts: MutableSequence[Any]) -> bool:
-    """Copy at most a step of the first part that lies in the memory of others.
+    """Copy at most one step of the first part that is in the memory of others.
 
-    Return False if all parts are our own. Parts that are sent in between may leave at the front.
+    Returns False if all parts are this process's own. Parts that are sent between two calls may be
+    removed at the front.
     """
     for index, part in enumerate(parts):
         if type(part) is bytes or type(part.obj) is bytes:

@@ -6,16 +6,16 @@ Knows no transport; closing the iterator that it returns cancels every request i
 
 The rules:
 
-* Requests reach the broker in the order of the stream, so that a sequence stays in order. The
-  next one is not read while one is parsed aside, waits for its model to be loaded, or waits for
-  memory for large tensors.
+* Requests reach the broker in the order of the stream, so that a sequence stays in order. The next
+  request is not read while one is parsed aside, or waits for its model or for memory for large
+  tensors.
 * Reading pauses while too much of the stream is in flight: requests, their bytes, or bytes of
   answers that the client has not taken; or its share of the requests of all streams. gRPC's flow
   control then stops the client.
-* An answer in order may be over long before its turn; only that of the first request in the queue
-  is offered to the outbox, and the next one once there was room for it. Requests to decoupled
-  models have no turn: the task of each sends its responses, and takes no more of the model's stream
-  than the outbox has room for.
+* An answer in order may be over long before its turn; only the first request's answer is offered to
+  the outbox, and the next one after there was room for it. Requests to decoupled models have no
+  turn: the task of each sends its responses, and reads no more from the model's stream than the
+  outbox has room for.
 * A request is a `Pending` with a `StreamSink`. What the stream holds changes in two objects alone:
   requests in `_Exchange`, answers in its `StreamOutbox`.
 * With `triton_grpc_error` the first error ends the stream.
@@ -99,8 +99,8 @@ class Streaming:
     def infer(self, requests: AsyncIterator[bytes], call: RpcCall) -> _Exchange:
         """Return the responses, which end when the requests have ended and all are answered.
 
-        They raise the first error if the client wants that, and Unavailable if the server stops
-        first. Raises InvalidArgument if metadata must not be forwarded.
+        The iteration raises the first error if the client wants that, and Unavailable if the server
+        stops first. This method raises InvalidArgument if metadata must not be forwarded.
         """
         self._entrance.check_headers(call.metadata)
         exchange = _Exchange(self._gateway, self._entrance, self._messages, self._shares, call)
@@ -109,13 +109,13 @@ class Streaming:
         return exchange
 
     def drain(self) -> None:
-        """End streams from now on that have nothing to be answered, and are quiet for a while."""
+        """End streams without unanswered requests, from now on, after a while of silence."""
         for exchange in list(self._exchanges):
             exchange.drain()
 
 
 class _Exchange:
-    """One stream; its responses are iterated over until it is closed."""
+    """One stream; an iterator over its responses until it is closed."""
 
     def __init__(
         self,
@@ -160,11 +160,11 @@ class _Exchange:
         return self.outbox
 
     def drain(self) -> None:
-        """Read no more requests once the client has asked nothing for a while."""
+        """Read no more requests once the client has been silent for a while."""
         self._quiet_end.begin()
 
     async def aclose(self) -> None:
-        """Cancel all requests in flight."""
+        """Cancel all open requests."""
         self.outbox.close()
         self._reading.cancel()
         self._quiet_end.close()
@@ -200,7 +200,7 @@ class _Exchange:
                 await shares.wait(self._room)
 
     def _go_on(self) -> None:
-        """Let the next request be read, if there is room for it."""
+        """Wake the reading of requests, if it waits for room."""
         if self._room is not None:
             wake(self._room)
 
@@ -217,7 +217,7 @@ class _Exchange:
         self.outbox.end(error)
 
     def _begin(self, data: bytes) -> bool:
-        """Begin a request; return False if it has to be read aside, or its model loaded."""
+        """Begin a request; return False if it must first be parsed aside, or its model loaded."""
         self._sending = None
         request = None
         try:
@@ -258,8 +258,8 @@ class _Exchange:
     def _start(self, ask: Ask, request: Any, size: int, checked: CheckedRequest) -> None:
         """Start the answering of a request, None for one without an id. Raises NoRequestRoomError.
 
-        Requests reach the broker in the order of the stream, so a sequence stays in order; of
-        decoupled models, too, since their tasks begin in that order. Only large ones go later, see
+        Requests reach the broker in the order of the stream, so a sequence stays in order; also for
+        decoupled models, since their tasks begin in this order. Only large requests go later, see
         `_sending`.
         """
         model, kept = checked.model, size
@@ -285,7 +285,7 @@ class _Exchange:
         answered.pending.start(checked)
 
     def _hold(self, body: RequestBody, size: int) -> int:
-        """Take room for a request; return how much of it is kept. Raises NoRequestRoomError."""
+        """Reserve room for a request; return the number of bytes. Raises NoRequestRoomError."""
         kept = kept_bytes(body, size)
         missing = self._request_bytes + kept - FREE_REQUEST_BYTES - self._held.held
         if missing > 0 and not self._held.take(-(-missing // _STEP_BYTES) * _STEP_BYTES):
@@ -295,7 +295,7 @@ class _Exchange:
     def _add(
         self, encoder: StreamEncoder, size: int, kept: int = 0, *, has_turn: bool = True
     ) -> StreamSink:
-        """Add a request of this size to those in flight; `has_turn`: its answer keeps the order."""
+        """Add a request to the open ones; with `has_turn` its answer keeps the order."""
         request = StreamSink(self, encoder, size, kept, self._sending)
         self._shares.begin(is_first=not self._answering)
         self._answering[request] = None
@@ -308,7 +308,7 @@ class _Exchange:
     # ------------------------------------------------------------ for requests
 
     def answer(self, request: StreamSink, message: Message | None) -> None:
-        """Take the answer to a request, or None for no answer, and send it in its turn."""
+        """Send the answer to a request in its turn; None: the request has no answer."""
         self._request_bytes -= request.kept
         request.kept = 0
         if message is not None and not self.outbox.book(message):
@@ -321,7 +321,7 @@ class _Exchange:
         self._take_turns()
 
     def end(self, request: StreamSink) -> None:
-        """Forget a request whose answers have their places in the outbox."""
+        """Forget a request whose answers are all in the outbox."""
         self._request_bytes -= request.kept
         if request in self._answering:
             del self._answering[request]
@@ -358,18 +358,18 @@ class _Exchange:
         self._take_turns()
 
     def copy(self, message: Pieces) -> None:
-        """Have a message copied out of the model's memory if it waits for others."""
+        """Copy a message out of the model's memory, in steps, if it waits for others."""
         if self.outbox.held:
             self._call.work(message.steps_of_copy())
 
     def failure(self, encoder: StreamEncoder, error: Exception) -> bytes | None:
-        """Return the error's message; None if it ends the stream instead."""
+        """Return the message of an error; None if the error ends the stream."""
         return self.error_message(encoder, client_error("ModelStreamInfer", error))
 
     def error_message(
         self, encoder: StreamEncoder, error: ZmqTritonError, *, is_final: bool = True
     ) -> bytes | None:
-        """Return the error's message; None if it ends the stream instead."""
+        """Return the message of an error; None if the error ends the stream."""
         if self._ends_at_error:
             self.outbox.end(error)
             return None
@@ -377,7 +377,7 @@ class _Exchange:
 
 
 class StreamSink(Sink):
-    """A request of a stream: takes its answers, one in its turn or many as they come."""
+    """A request of a stream; receives its one response in turn, or many as they come."""
 
     __slots__ = (
         "_exchange",
@@ -401,9 +401,9 @@ class StreamSink(Sink):
         kept: int,
         sending_done: asyncio.Future[None] | None,
     ) -> None:
-        """Set up for a message of this size; `kept` of its bytes are kept until it is answered.
+        """Set up for a message of this size; `kept` of its bytes are kept until the response.
 
-        `sending_done` is settled if the request never goes to the broker.
+        `sending_done` is resolved if the request is never sent to the broker.
         """
         self._exchange = exchange
         self.encoder = encoder

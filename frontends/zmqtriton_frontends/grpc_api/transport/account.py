@@ -1,6 +1,6 @@
-"""An account of what one client makes the server hold, and whether it goes on with it.
+"""The memory that one client makes the server use, and whether the client makes progress.
 
-Beside it stand the counters of the calls that have ended, by the status that their clients get.
+Also counts calls that have ended, by the status that their clients get.
 """
 
 from __future__ import annotations
@@ -62,20 +62,20 @@ class Account:
         self._silent_before = 0, 0.0
 
     def admits_streams(self, http2: Http2Connection, size: int) -> bool:
-        """Return whether there is room for open streams that take `size` bytes together."""
+        """Return whether there is room for open streams of `size` bytes together."""
         more = -(-size // _STEP_BYTES) * _STEP_BYTES - self.streams.held
         is_admitted = more <= 0 or self.streams.take(more)
         http2.room_bytes = self.streams.held
         return is_admitted
 
     def note_streams(self, http2: Http2Connection) -> None:
-        """Book the memory of streams, and of the beginning of a frame, whatever room there is."""
+        """Count the memory of streams, and of the beginning of a frame, even without room."""
         size = http2.kept_bytes + http2.reading.held_bytes
         self.streams.hold(-(-size // _STEP_BYTES) * _STEP_BYTES)
         http2.room_bytes = self.streams.held
 
     def expire_silent(self, now: float, http2: Http2Connection) -> None:
-        """End calls that were opened long ago and have got nothing of their request."""
+        """End calls that were opened long ago and whose client has sent nothing since."""
         oldest, since = self._silent_before
         if now - since > client_progress.STALL_S:
             for stream in [s for s in http2.streams.values() if s.id <= oldest and s.is_silent]:
@@ -83,7 +83,7 @@ class Account:
             self._silent_before = next(reversed(http2.streams), 0), now
 
     def book(self, http2: Http2Connection, transport: Any) -> None:
-        """Note the client's unread bytes and the memory of streams; pause if much is unread."""
+        """Count the client's unread bytes and the memory of streams; pause if much is unread."""
         if http2.is_over:
             return
         unread: int = transport.get_write_buffer_size()
@@ -96,7 +96,7 @@ class Account:
             self.note_streams(http2)
 
     def owes(self, http2: Http2Connection) -> str:
-        """Return a name of what the client has to go on with; "" if nothing waits for it."""
+        """Return a name of what the client must send or read next; "" if nothing is due."""
         if http2.reading.is_amid_frame:
             return "a frame"
         if any(
@@ -106,18 +106,18 @@ class Account:
         return "reading" if self.answers.held else ""
 
     def waits_for(self, http2: Http2Connection) -> bool:
-        """Return whether it is the client's turn."""
+        """Return whether the server waits for the client."""
         return bool(self.owes(http2)) or all(s.is_silent for s in http2.streams.values())
 
     def is_stalled(self, now: float, http2: Http2Connection, received: int, sent: int) -> bool:
-        """Return whether the client goes on too slowly."""
+        """Return whether the client is too slow with its next step."""
         owed = self.owes(http2)
         if owed == "reading":
             return self.client.progress.is_paused_too_long(now, sent, self.answers.held)
         return self.client.progress.is_stalled(now, owed, received, self.requests.share.held)
 
     def close(self) -> None:
-        """Forget the client: it has gone."""
+        """Forget the client, which has left."""
         self.answers.release()
         self.streams.release()
         self.headers.release()

@@ -67,9 +67,9 @@ def refusal_of(code: int, text: str, more: bytes = b"") -> RpcHeaders:
 
 
 def read_opening(headers: Headers, rpcs: Rpcs, of_unknown: RpcHeaders | None = None) -> RpcHeaders:
-    """Read the headers of a request, as which http2.connection has checked them.
+    """Read the headers of a request, which http2.connection has checked.
 
-    Calls of unknown RPCs are this one, or refused as Triton does it.
+    `of_unknown` answers calls of unknown RPCs; without it they are refused as Triton refuses them.
     """
     fields = dict(headers)
     if not _CONTENT_TYPE.match(fields.get(b"content-type", b"")):
@@ -142,7 +142,7 @@ def trailers(code: int, text: str, retry_after_ms: int = 0) -> bytes:
 
 
 def metadata_block(pairs: Sequence[tuple[str, str | bytes]]) -> bytes:
-    """Return metadata as it is sent; values of keys that end in -bin are bytes."""
+    """Return metadata as a header block; values of keys that end in -bin are bytes."""
     return literal(
         [
             (name.encode(), base64.b64encode(value) if isinstance(value, bytes) else value.encode())
@@ -152,7 +152,7 @@ def metadata_block(pairs: Sequence[tuple[str, str | bytes]]) -> bytes:
 
 
 def only_trailers(code: int, text: str, retry_after_ms: int = 0) -> bytes:
-    """Return the whole response without a message."""
+    """Return the whole response of an RPC without a message."""
     return HEAD + trailers(code, text, retry_after_ms)
 
 

@@ -1,6 +1,6 @@
-"""The kinds of RPCs over our own HTTP/2, by their treatment of messages.
+"""The kinds of RPCs over our own HTTP/2, which differ in their treatment of messages.
 
-connection.py asks begin_of() for what makes the RPCs that begin with the same headers.
+connection.py calls begin_of() for a maker of RPCs that begin with the same headers.
 """
 
 from __future__ import annotations
@@ -75,11 +75,11 @@ class OneRequest(NativeCall):
             self._fail(InternalError("the request is missing"))
 
     def _ask(self, is_compressed: bool, message: Any) -> None:
-        """Have the message answered."""
+        """Begin to answer the message."""
         raise NotImplementedError
 
     def _keep(self, message: Any) -> None:
-        """Take room for a request that is kept until its call ends. Raises NoRequestRoomError."""
+        """Reserve room for a request until its call ends. Raises NoRequestRoomError."""
         size = len(message)
         if size > FREE_REQUEST_BYTES:
             self._request_room = kept = self.requests.another()
@@ -87,7 +87,7 @@ class OneRequest(NativeCall):
                 raise NoRequestRoomError
 
     async def _inflated(self, message: Any) -> Any:
-        """Return a compressed request inflated."""
+        """Return a compressed request, inflated."""
         rpc = self.context.rpc
         if rpc.check is not None:
             rpc.check(self)  # before anything is made of what it sends
@@ -134,7 +134,7 @@ class UnaryCall(OneRequest):
             self.set_exception(error)
 
     def set_result(self, response: Response, /, compression: str = "") -> None:
-        """Take the answer, compressed so; it is compressed first if it is to be."""
+        """Send the response; compress it before that if it is not yet as the client wants it."""
         if compression != self.context.compression and self._is_asking:
             self._inference = None
             self._free()
@@ -173,7 +173,7 @@ class UnaryCall(OneRequest):
             self._fail(client_error(self.context.rpc.method, error))
 
     def _stop_asking(self) -> bool:
-        """End the wait for the handler's answer; return False if it has ended before."""
+        """End the wait for the handler's response; return False if the wait ended before."""
         if not self._is_asking:
             return False
         self._is_asking = False
@@ -190,7 +190,7 @@ class UnaryCall(OneRequest):
         return True
 
     def _free(self) -> None:
-        """Free the request; tensors placed meanwhile outlive it."""
+        """Free the request's memory; tensors that were placed before outlive it."""
         if self._gathered is not None:
             self._gathered.free()
             self._gathered = None
@@ -204,7 +204,7 @@ class UnaryCall(OneRequest):
 
 
 class WatchCall(OneRequest):
-    """One request, and many responses, for as long as the client likes."""
+    """One request, and many responses, as long as the client reads them."""
 
     def _ask(self, is_compressed: bool, message: Any) -> None:
         self._task = self._loop.create_task(self._survive(is_compressed, message))
@@ -295,7 +295,7 @@ def begin_of(
     compression: str,
     info: Callable[[str], Any],
 ) -> Begin:
-    """Return a maker of the streams that answer RPCs with these headers."""
+    """Return a maker of the objects that answer RPCs with these headers."""
     rpc = opening.rpc
     if rpc is None:
         return partial(RefusedRpc, opening)

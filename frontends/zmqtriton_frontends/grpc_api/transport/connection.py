@@ -1,7 +1,7 @@
 """One client's connection: the socket around http2.connection, and its timers.
 
-Bytes go from the loop to the state machine and back; the output of one turn of the loop is sent at
-once.
+Passes bytes from the loop to the state machine and back; the output of one turn of the loop is sent
+at once.
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ _KEEPALIVE = b"keepaliv"
 
 
 class GrpcHost(Protocol):
-    """The server, as its connections need it."""
+    """The server, as its connections use it."""
 
     answering: RpcLifecycle
     compression: str
@@ -80,7 +80,7 @@ class GrpcHost(Protocol):
 
     @property
     def is_followed(self) -> bool:
-        """True if it stops, and another server takes those who connect from now on."""
+        """True if the server stops, and another one accepts clients that connect from now on."""
 
     def admit(self, connection: ClientConnection, /) -> bool:
         """Count a connection that speaks HTTP/2; False if there are too many."""
@@ -261,10 +261,10 @@ class ClientConnection(asyncio.BufferedProtocol):
             self._watch()
 
     def _send(self, out: list[bytes | memoryview]) -> list[bytes | memoryview]:
-        """Give output to the kernel from where it lies, as much as that takes at once.
+        """Give output to the kernel without a copy, as much as the kernel accepts at once.
 
-        The transport gets a copy of the rest: the original would occupy others' memory for as long
-        as a client does not read.
+        The transport gets a copy of the rest: the original would occupy others' memory as long as a
+        client does not read.
         """
         transport = self._transport
         if self._descriptor < 0 or transport.is_closing() or transport.get_write_buffer_size():
@@ -314,7 +314,7 @@ class ClientConnection(asyncio.BufferedProtocol):
             self.leave()
 
     def _watch(self) -> None:
-        """End the connection if its client does not go on with its unread bytes; or look again."""
+        """End the connection of a client without progress on unread bytes, or check later."""
         sent = self._http2.prepared_bytes - self._transport.get_write_buffer_size()
         if not self._inbox.kept and self._account.is_stalled(
             self._loop.time(), self._http2, self.received_bytes, sent
@@ -341,7 +341,10 @@ class ClientConnection(asyncio.BufferedProtocol):
         self._later("keepalive", self._server.settings.keepalive_time / 1000, self._keep_alive)
 
     def leave(self, *, after_sequences: bool = False) -> None:
-        """Tell the client to go elsewhere; calls in flight are finished, and perhaps sequences."""
+        """Send the client a GOAWAY; open calls are finished.
+
+        With `after_sequences` only once the client has no open sequence.
+        """
         is_first, self._is_to_leave = not self._is_to_leave, True
         sequences = self.client.sequences
         if after_sequences and sequences:
@@ -384,11 +387,11 @@ class ClientConnection(asyncio.BufferedProtocol):
         return self._http2.stream_count
 
     def authorizations(self) -> list[Sequence[str]]:
-        """Return the `authorization` values of each call in progress."""
+        """Return the `authorization` values of each open call."""
         return [stream.authorization for stream in self._http2.streams.values()]
 
     def throw_out(self, is_meant: IsMeant) -> None:
-        """End such calls in progress; close the connection if it has no others.
+        """End the calls that `is_meant` selects; close the connection if it has no others.
 
         Clients in one process, or behind one proxy, share a connection.
         """

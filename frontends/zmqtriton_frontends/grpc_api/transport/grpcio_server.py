@@ -1,7 +1,6 @@
 """Serves the table of RPCs with grpc.aio.
 
-Bytes pass through unread. Everything that goes wrong becomes a status here, and nothing a client
-sends ends the process.
+Does not read the messages. Every fault becomes a status here, and no client can end the process.
 """
 
 from __future__ import annotations
@@ -45,9 +44,9 @@ from zmqtriton_frontends.serving.process import Service
 
 
 def credentials_of(tls: Tls) -> Any:
-    """Return grpc's credentials. Raises OSError for files that cannot be used.
+    """Return grpc's credentials. Raises OSError for unusable files.
 
-    grpc asks here at each handshake, in a thread of its own.
+    grpc calls back at each handshake, in a thread of its own.
     """
     files = Certificates(tls, "grpc")
 
@@ -106,10 +105,10 @@ _NO_NEWS = ("ExecuteBatchError raised in core by servicer method", "Invalid enco
 
 
 def _is_news(record: logging.LogRecord) -> bool:
-    """False for what clients can cause at any time.
+    """False for records that clients can cause at any time.
 
-    An answer that could not be sent to a client that left at just that moment; and metadata that
-    are no UTF-8, which grpc reads as Latin-1, with a traceback.
+    A response that could not be sent to a client that had just left; and metadata that are no
+    UTF-8, which grpc reads as Latin-1, with a traceback.
     """
     return not record.getMessage().startswith(_NO_NEWS)
 
@@ -204,7 +203,7 @@ class GrpcioServer(Service):
     """One listening port. Its RPCs end with a status even if a handler fails."""
 
     def __init__(self, gateway: Gateway) -> None:
-        """Set up; the port is bound by grpc itself."""
+        """Set up; grpc itself binds the port."""
         self._settings = settings = gateway.settings
         self.shares_port = "grpc" in settings.server.passed_sockets or settings.grpc.reuse_port
         self._answering = RpcLifecycle(gateway)
@@ -228,10 +227,11 @@ class GrpcioServer(Service):
         return [(SERVICE, address(host, port))]
 
     async def end(self, within_s: float) -> None:
-        """Tell clients to go at once.
+        """Stop at once; open calls have the given time.
 
-        What they ask before they have read that, grpc cancels; and the rest when the time is up. It
-        has no way to send GOAWAY, or to listen no more, but to stop: from then on it takes no call.
+        grpc cancels requests that clients send before they have read of the end, and the rest when
+        the time is up. It cannot send GOAWAY or close the listener without stopping: from then on
+        it accepts no call.
         """
         self._answering.drain()
         self._ending = asyncio.ensure_future(self._server.stop(within_s))

@@ -1,6 +1,6 @@
-"""Bytes of one client on their way to HTTP/2: read in turns, and kept while others have theirs.
+"""One client's bytes on their way to HTTP/2: read in turns, and kept between them.
 
-While some are kept no more is received, so the client waits, too.
+While bytes are kept, the socket is not read, so the client waits.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ class Inbox:
         transport: Any,
         have_read: Callable[[], None],
     ) -> None:
-        """Set up; `have_read` is called after each turn but the first of the arrived bytes."""
+        """Set up; `have_read` is called after each turn that reads kept bytes."""
         self._client = client
         self._share = share
         self._http2 = http2
@@ -37,7 +37,7 @@ class Inbox:
         self._is_waiting = False
 
     def take(self, data: memoryview) -> None:
-        """Take arrived bytes; all of them are read, or kept, when this returns."""
+        """Read arrived bytes in the client's turn, and keep the others for later turns."""
         turns, cost = self._client.turns, self._client.cost
         begun = turns.clock()
         until = turns.end_of_turn(cost, begun) if turns.is_crowded else begun + ROUND_S
@@ -54,7 +54,7 @@ class Inbox:
             self._wait()
 
     def resume(self) -> None:
-        """Go on after the client has read what it was sent."""
+        """Continue after the client has read the bytes that were sent."""
         if self.kept:
             self._wait()
         else:

@@ -46,7 +46,7 @@ INFERENCE = "inference"
 
 
 class RpcLifecycle:
-    """The RPCs of one server, and the memory for what they receive."""
+    """The RPCs of one server, and the memory for their requests."""
 
     def __init__(self, gateway: Gateway) -> None:
         self.gateway = gateway
@@ -69,15 +69,15 @@ class RpcLifecycle:
         return await self.gateway.payload.gather([message], size, at, hold)
 
     def drain(self) -> None:
-        """Have streams end that have nothing under way. To be called when the server ends."""
+        """End streams without unanswered requests; call this when the server ends."""
         for rpc in self.table:
             rpc.drain()
 
 
 def compression_of(settings: Grpc) -> str:
-    """Return the algorithm that compresses answers to inferences, or "".
+    """Return the algorithm that compresses inference responses, or "".
 
-    Triton's levels stand for algorithms that every client of gRPC knows.
+    Triton's levels are mapped to algorithms that every gRPC client knows.
     """
     level = settings.infer_response_compression_level
     return {"low": "gzip", "medium": "deflate", "high": "deflate"}.get(level, "")

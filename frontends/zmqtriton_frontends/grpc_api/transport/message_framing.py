@@ -1,7 +1,7 @@
 """Messages in the data of a stream.
 
-A message is a byte that says whether it is compressed, four for its length, and its bytes. Does no
-I/O. Takes memory for what has come, never for what is announced.
+A message has one byte that is 1 if it is compressed, four for its length, and its bytes. Does no
+I/O. Takes memory for bytes that have come, never for an announced length.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ Message = bytes | bytearray | memoryview
 
 
 class MessageTooLargeError(ZmqTritonError):
-    """Raised for a message that is too large; gRPC has a status of its own for it."""
+    """Raised for a message that is too large; gRPC has a status of its own for this."""
 
     grpc_status = 8
 
@@ -62,17 +62,17 @@ class Body(Protocol):
         """Return memory for the next bytes; an empty view if add() must take them."""
 
     def filled(self, size: int) -> None:
-        """Count bytes that were written into room()."""
+        """Count bytes that were written to the memory of room()."""
 
     def whole(self) -> Any:
-        """Return all of them; called once."""
+        """Return the whole message; called once."""
 
     def drop(self) -> None:
-        """Drop the message: the rest will not come."""
+        """Drop the message, whose rest will not come."""
 
 
 class GatheredBody:
-    """A body in memory of its own."""
+    """A message in ordinary memory, as its parts arrive."""
 
     __slots__ = ("_data", "held_bytes")
 
@@ -136,7 +136,7 @@ class Assembly:
 
     @property
     def is_amid(self) -> bool:
-        """True if a part of a message has come."""
+        """True if a part of a message, but not all of it, has come."""
         return self._body is not None or bool(self._head)
 
     def room(self) -> memoryview:
@@ -144,21 +144,21 @@ class Assembly:
         return _NOWHERE if self._body is None else self._body.room()[: self.left]
 
     def filled(self, size: int) -> list[tuple[bool, Any]]:
-        """Like feed(), for bytes written into the room."""
+        """Return the messages that are complete now, for bytes written to room()'s memory."""
         assert self._body is not None
         self._body.filled(size)
         self._count(size)
         return [] if self.left else [self._take_whole()]
 
     def drop(self) -> None:
-        """Drop everything: nothing more will come."""
+        """Drop all data: no more will come."""
         if self._body is not None:
             self._body.drop()
             self._body = None
             self._forget()
 
     def _forget(self) -> None:
-        """Count its bytes no more: the message is complete, or will not be."""
+        """Stop counting the message's bytes: it is complete, or will never be."""
         self._unfinished.ended += 1
         if self._held:
             self._unfinished.share.add(-self._held)
@@ -176,8 +176,8 @@ class Assembly:
     def feed(self, data: memoryview) -> list[tuple[bool, Any]]:
         """Return the messages that are complete now, each with whether it is compressed.
 
-        Raises MessageTooLargeError, NoRequestRoomError and InternalError; then nothing more may be
-        fed.
+        Raises MessageTooLargeError, NoRequestRoomError and InternalError; no data may be fed after
+        an error.
         """
         size = len(data)
         if self._body is not None and size < self.left:
@@ -224,7 +224,7 @@ class Assembly:
 
 
 def holder(share: Share) -> Callable[[int], None]:
-    """Return a function that takes room, or gives it back; it raises NoRequestRoomError."""
+    """Return a function that reserves or releases room; it raises NoRequestRoomError."""
 
     def hold(size: int) -> None:
         if not share.change(size):
@@ -236,10 +236,10 @@ def holder(share: Share) -> Callable[[int], None]:
 async def inflate(
     data: Message, encoding: str, unfinished: Unfinished, held: Share, client: object
 ) -> Message:
-    """Inflate a message of a client; `held` books its memory.
+    """Inflate a client's message; `held` accounts for its memory.
 
-    Raises InternalError if it is malformed, MessageTooLargeError if it is larger than the limit,
-    NoRequestRoomError if there is no room for it.
+    Raises InternalError if the message is malformed, MessageTooLargeError if it is larger than the
+    limit, NoRequestRoomError if there is no room for it.
     """
     limit = unfinished.max_message
     if encoding not in codecs.CODINGS:

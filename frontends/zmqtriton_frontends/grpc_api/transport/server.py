@@ -1,6 +1,6 @@
 """gRPC over our own HTTP/2: one listening port, its connections, and how they end.
 
-The handlers are the same with grpcio, which is an add-on's.
+grpcio's server, which is in an add-on, has the same handlers.
 """
 
 from __future__ import annotations
@@ -51,8 +51,8 @@ _STEP_BYTES = 4096
 class PlainCalls:
     """The refusal of the calls on one connection.
 
-    HTTP/2 as far as this takes: calls are answered when they begin, and what they send is not kept.
-    Does no I/O.
+    As little HTTP/2 as a refusal takes: calls are answered when they begin, and their data are
+    dropped. Does no I/O.
     """
 
     def __init__(self) -> None:
@@ -87,14 +87,15 @@ _MAX_CONNECTIONS = 10_000
 
 
 class NativeServer(Service):
-    """One listening port. Its RPCs end with a status, whatever a handler does."""
+    """One listening port. Its RPCs end with a status even if a handler fails."""
 
     role = "grpc"
 
     def __init__(self, gateway: Gateway, bound: Sequence[socket.socket]) -> None:
         """Set up with sockets to listen on, one of each family.
 
-        Other processes of the server share them; the supervisor keeps them while none serves.
+        Other processes of the server share the sockets; the supervisor keeps them open while no
+        process serves.
         """
         self._gateway, settings = gateway, gateway.settings
         self.answering = RpcLifecycle(gateway)
@@ -141,7 +142,7 @@ class NativeServer(Service):
         self._listeners.check()
 
     def leave(self, is_leaving: bool) -> None:
-        """Tell clients to go elsewhere, each when it has ended its sequences."""
+        """Send each client a GOAWAY once its sequences have ended."""
         if is_leaving:
             self._listeners.leave()
             for connection in self._connections:
@@ -170,7 +171,7 @@ class NativeServer(Service):
         return is_followed(self._gateway)
 
     def admit(self, connection: ClientConnection) -> bool:
-        """Return whether there is room for one more."""
+        """Return whether there is room for one more connection."""
         if self._connections.is_full:
             still = self._connections.take_still()
             if not still:
@@ -188,7 +189,7 @@ class NativeServer(Service):
 
 
 def rules_of(settings: Grpc) -> Rules:
-    """Return the rules for clients."""
+    """Return the rules for clients' HTTP/2 connections."""
     pings = PingRules(
         interval_s=settings.http2_min_recv_ping_interval_without_data / 1000,
         strikes=settings.http2_max_ping_strikes,

@@ -1,7 +1,6 @@
-"""One RPC over our own HTTP/2: passes its messages to the handler, and the answers back.
+"""One RPC over our own HTTP/2: passes its messages to the handler, and responses back.
 
-The base of the kinds of RPCs in call_kinds.py; all of them are the Call that their handler is
-given.
+The base of the kinds of RPCs in call_kinds.py; each RPC object is the `RpcCall` of its handler.
 """
 
 from __future__ import annotations
@@ -90,7 +89,7 @@ class RefusedRpc(Http2Stream):
 
 
 async def packed(message: bytes, compression: str) -> bytes:
-    """Return a message compressed."""
+    """Return a compressed message."""
     if len(message) <= _LONG:
         return codecs.deflate((message,), compression)
     return await codecs.threads.run(codecs.deflate, (message,), compression)
@@ -103,7 +102,7 @@ def release(*shares: Share | None) -> None:
 
 
 class NativeCall(Http2Stream):
-    """Any other RPC; subclasses treat the messages."""
+    """Any RPC that was not refused; subclasses process the messages."""
 
     grant: Grant | None = None
     deadline_ns = 0
@@ -216,7 +215,7 @@ class NativeCall(Http2Stream):
             self._assembly = None
 
     def _expect(self, left: int) -> None:
-        """Note how much of a message is still to come."""
+        """Record the number of missing bytes of a message."""
         rpc = self.context.rpc
         if not self.expected and rpc.check is not None and rpc.exchange is None:
             try:
@@ -228,7 +227,7 @@ class NativeCall(Http2Stream):
         self.window_target = max(WINDOW_BYTES, min(left, _LARGE_WINDOW_BYTES))
 
     def on_message(self, is_compressed: bool, message: Message) -> None:
-        """Take a complete message of the client."""
+        """Process a complete message of the client."""
         raise NotImplementedError
 
     def on_reset(self) -> None:
@@ -245,7 +244,7 @@ class NativeCall(Http2Stream):
         self._refuse(_DEADLINE_EXCEEDED, "Deadline Exceeded")
 
     def _fail(self, error: ZmqTritonError) -> None:
-        """End the RPC with the error, whatever it was about to do."""
+        """End the RPC with the error."""
         self._refuse(error.grpc_status, details_of(error.text), error.retry_after_ms)
 
     def _refuse(self, code: int, text: str, retry_after_ms: int = 0) -> None:
@@ -260,7 +259,7 @@ class NativeCall(Http2Stream):
         self._end()
 
     def _end(self) -> None:
-        """End: nothing more can be sent."""
+        """End the RPC: nothing more can be sent."""
         if self._deadline is not None:
             self._deadline.cancel()
             self._deadline = None
@@ -279,7 +278,7 @@ class NativeCall(Http2Stream):
     # -------------------------------------------------------------- the answer
 
     async def _survive(self, *request: Any) -> None:
-        """Answer in a task; to be called once."""
+        """Answer in a task, and turn every fault into a status; call this once."""
         try:
             await self._answer(*request)
             if not self.has_ended:
@@ -300,11 +299,11 @@ class NativeCall(Http2Stream):
                 self.connection.reset(self, frames.CANCEL)
 
     async def _answer(self, *request: Any) -> None:
-        """Run the handler and send its answer, without the trailers of a success."""
+        """Run the handler and send its responses, without the trailers of a success."""
         raise NotImplementedError
 
     async def _send(self, message: bytes | Pieces) -> None:
-        """Send a message and return when there is room for the next one."""
+        """Send a message; return when there is room for the next one."""
         compression = self.context.compression
         pieces: Sequence[bytes | memoryview]
         if compression:
@@ -331,7 +330,7 @@ class NativeCall(Http2Stream):
 
 
 async def opened(call: NativeCall, message: Message) -> Message:
-    """Return a message inflated; its memory is booked until the next one is inflated."""
+    """Return an inflated message; its memory is accounted for until the next one is inflated."""
     context, held = call.context, call.requests
     held.release()
     encoding, requests = context.opening.encoding, context.account.requests

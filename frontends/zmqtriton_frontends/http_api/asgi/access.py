@@ -1,4 +1,4 @@
-"""Access control: bearer tokens, keys of restricted APIs, and web pages that try what tools do.
+"""Access control: bearer tokens, keys of restricted APIs, and requests from foreign web pages.
 
 Applied while the table of routes is built; an unrestricted route costs nothing.
 """
@@ -55,7 +55,7 @@ class Route(NamedTuple):
 
 
 class Headers(Protocol):
-    """The headers of a request, as checks need them."""
+    """The headers of a request, as the checks read them."""
 
     def header(self, name: bytes) -> str | None:
         """Return the value of a header, given in lower case."""
@@ -89,7 +89,7 @@ _NOT_FOR_PAGES = "This API is not open to web pages, allow one with --http-allow
 
 
 class AccessRules:
-    """The settings for each category; one object for a process."""
+    """The access settings of each category; one object for a process."""
 
     def __init__(self, settings: FrontendSettings) -> None:
         self._restrictions = by_category(settings.access.restrictions)
@@ -101,7 +101,7 @@ class AccessRules:
         self.tokens = bearer_tokens_of(settings)
 
     def checks(self, route: Route) -> list[AccessCheck]:
-        """Return the checks before each answer of the route, and before its token."""
+        """Return the checks before each response of the route; they precede the token's check."""
         checks: list[AccessCheck] = [(421, self._check_host)] if self._hosts.is_checked else []
         restriction = self._restriction(route)
         if restriction is not None:
@@ -125,7 +125,7 @@ class AccessRules:
     def others(self, route: Route, methods: list[str]) -> dict[str, Responder]:
         """Return a responder for methods that the path of a route does not have.
 
-        Falcon's own answer will not do for a restricted path, which must not reveal anything
+        Falcon's own answer reveals the path's methods, and a restricted path must reveal nothing
         without the key or the token.
         """
 
@@ -143,7 +143,7 @@ class AccessRules:
         return {method: guarded for method in COMBINED_METHODS if method not in methods}
 
     def refusal(self, scope: dict[str, Any], need: str, model: str = "") -> AccessRefused | None:
-        """Return why a request that has not come to a route yet may not; None if it may."""
+        """Return the refusal of a request before its route is known; None if it may continue."""
         if self.tokens is None:
             return None
         values = [value.decode("latin-1") for name, value in scope["headers"] if name == _TOKEN]
@@ -190,7 +190,7 @@ class AccessRules:
         return _NOT_FOR_PAGES
 
     def _log_refusal(self, origin: str) -> None:
-        """Log each origin once: of a WebSocket a browser shows its page no reason."""
+        """Log each origin once: a browser does not show its page why a WebSocket was refused."""
         if origin not in self._refused and len(self._refused) < _MAX_REFUSED:
             self._refused.add(origin)
             _log.warning("a page of '%s' is refused: %s", origin, _NOT_FOR_PAGES)
@@ -198,7 +198,7 @@ class AccessRules:
     def _check_unasked(self, req: Headers) -> str:
         """Refuse requests that a browser sends for any page without a preflight.
 
-        All others need a preflight; a server that answers it has allowed the page.
+        All other requests need a preflight; a server that answers it has allowed the page.
         """
         origin = req.header(b"origin")
         if origin is None or not _is_sent_unasked(req) or _is_of_same_origin(origin, req):
@@ -213,9 +213,9 @@ def _is_sent_unasked(req: Headers) -> bool:
 
 
 def _is_of_same_origin(origin: str, req: Headers) -> bool:
-    """True if the page came from where it sends this to, perhaps through a proxy.
+    """True if the request's page came from the same host, perhaps through a proxy.
 
-    AllowedHosts looks after names that anybody has pointed here.
+    AllowedHosts checks names that anybody may have pointed to this host.
     """
     is_said = req.header(b"sec-fetch-site") == "same-origin"
     return is_said or origin.partition("://")[2] == req.header(b"host")
@@ -224,7 +224,7 @@ def _is_of_same_origin(origin: str, req: Headers) -> bool:
 def _is_own_page(origin: str, req: Headers) -> bool:
     """True if the page is one of this server's, by its address.
 
-    By name it could be anybody's who has let his own name point here.
+    A host name would not prove this: anybody may have pointed a name to this host.
     """
     host = req.header(b"host") or ""
     name = host_name(host) if origin.partition("://")[2] == host else None

@@ -1,4 +1,4 @@
-"""The errors that clients get; the same whichever way a request was answered."""
+"""The errors that clients get; the same for all ways of answering a request."""
 
 from __future__ import annotations
 
@@ -20,17 +20,17 @@ _MAX_RETRY_S = 300
 
 
 def response_to(error: ZmqTritonError) -> tuple[int, bytes]:
-    """Return the status and the body."""
+    """Return the status and the body of an error."""
     return error.http_status, json_documents.write({"error": error.text})
 
 
 def headers(status: int) -> tuple[tuple[str, str], ...]:
-    """Return the further headers of an answer with this status."""
+    """Return the further headers of a response with this status."""
     return _RETRY if status in _RETRYABLE else ()
 
 
 def headers_of(error: ZmqTritonError) -> tuple[tuple[str, str], ...]:
-    """Return the further headers of an answer that tells of the error."""
+    """Return the further headers of a response that reports the error."""
     own: tuple[tuple[str, str], ...] = getattr(error, "headers", ())
     if not own and error.retry_after_ms and error.http_status in _RETRYABLE:
         seconds = min(_MAX_RETRY_S, math.ceil(error.retry_after_ms / 1000))
@@ -39,7 +39,7 @@ def headers_of(error: ZmqTritonError) -> tuple[tuple[str, str], ...]:
 
 
 def fault(method: str, path: str, error: Exception) -> tuple[int, bytes]:
-    """Report a fault of ours: the log has it, the client learns nothing of our insides."""
+    """Log a fault of the server; return a response without internal details."""
     # an answer that has begun may end with an error that is no fault
     refusal = error if isinstance(error, ZmqTritonError) else shortage_of(error)
     if refusal is not None:

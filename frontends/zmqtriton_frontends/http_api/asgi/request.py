@@ -1,7 +1,6 @@
 """A Falcon request with cheap access to headers, and a body that is complete or an error.
 
-X-Request-Timeout has the seconds that a client gives its request; gRPC's have deadlines of their
-own.
+X-Request-Timeout has the seconds that a client waits for its response; gRPC has its own deadlines.
 """
 
 from __future__ import annotations
@@ -41,7 +40,7 @@ _SECONDS = re.compile(r"[0-9]{1,9}(?:\.[0-9]{1,9})?")
 
 
 class BodyPieces:
-    """The part of a body that was read by now, as it arrived."""
+    """The received part of a body, in its pieces."""
 
     __slots__ = ("_share", "has_more", "is_refused", "pieces", "size")
 
@@ -76,29 +75,29 @@ class HttpRequest(falcon.asgi.Request):
     begun_ns = 0
 
     def header(self, name: bytes) -> str | None:
-        """Return a header's value, by its name in lower case; a comma joins repeated ones."""
+        """Return a header's value, by its name in lower case; commas join repeated ones."""
         value = self._asgi_headers.get(name)
         return None if value is None else value.decode("latin-1")
 
     @property
     def deadline_ns(self) -> int:
-        """Return the time at which its client stops waiting; 0 for none. Raises InvalidArgument."""
+        """Return the time at which the client stops waiting; 0: never. Raises InvalidArgument."""
         text = self.header(TIMEOUT_HEADER)
         if text is None:
             return 0
         return (self.begun_ns or time.monotonic_ns()) + read_timeout_ns(text)
 
     async def read_body(self, limit: int) -> bytes:
-        """Return all of the body. Raises what read_pieces raises."""
+        """Return the whole body. Raises the errors of read_pieces."""
         pieces, _ = await self.read_pieces(limit)
         return pieces[0] if len(pieces) == 1 else b"".join(pieces)
 
     async def read_control(self) -> bytes:
-        """Return the body of a request that steers the server. Raises what read_pieces raises."""
+        """Return the body of a control request. Raises the errors of read_pieces."""
         return await self.read_body(MAX_CONTROL_BYTES)
 
     def begin_body(self) -> BodyPieces:
-        """Return the bytes that came with the headers, to be read on."""
+        """Return the bytes that came with the headers, as the beginning of the body."""
         self.begun_ns = time.monotonic_ns()
         event: Any = self._first_event or {}
         return BodyPieces(event, self.scope.get(SHARE))
@@ -106,10 +105,10 @@ class HttpRequest(falcon.asgi.Request):
     async def read_pieces(
         self, limit: int, read: BodyPieces | None = None
     ) -> tuple[list[bytes], int]:
-        """Return all of the body as it arrived, and its size.
+        """Return the whole body in pieces as they arrived, and its size.
 
         Raises TooLarge if it has more bytes than the limit, Unavailable if there is no memory for
-        it, and what read_piece raises.
+        it, and the errors of read_piece.
         """
         read = read or self.begin_body()
         while read.has_more:
@@ -121,9 +120,9 @@ class HttpRequest(falcon.asgi.Request):
         return read.pieces, read.size
 
     async def read_piece(self, read: BodyPieces, limit: int) -> None:
-        """Wait for more. Raises if the body stops half way.
+        """Wait for the next piece. Raises if the body stops half way.
 
-        Falcon's own stream would return the half.
+        Falcon's own stream would return half a body.
         """
         event = await self._receive()
         if event["type"] != "http.request":
@@ -140,29 +139,29 @@ class HttpRequest(falcon.asgi.Request):
             raise InvalidArgument(f"request body can have at most {MAX_PIECES} chunks")
 
     def hold(self, size: int) -> None:
-        """Account for more memory that the request takes, or for less.
+        """Change the amount of memory that the request accounts for.
 
-        Raises Unavailable if there is none.
+        Raises Unavailable if there is no more memory.
         """
         share: Share | None = self.scope.get(SHARE)
         if share is not None and not share.change(size):
             raise Unavailable(NO_MEMORY)
 
     async def wait_for_room(self, size: int) -> None:
-        """Wait for room for an answer, or a part of one, that is about to be written.
+        """Wait for room for a response, or a part of one, that is about to be written.
 
-        Raises Unavailable if there is none for long.
+        Raises Unavailable if there is no room for long.
         """
         if self.connection is not None:
             await self.connection.room.wait(size)
 
     def made(self, size: int) -> None:
-        """Note how large a part of a stream became that there was room for."""
+        """Record the actual size of a part of a stream, after room was reserved for it."""
         if self.connection is not None:
             self.connection.room.made(size)
 
     def arrivals(self) -> Arrivals:
-        """Return the room of responses of a stream that wait to be written."""
+        """Return the room for responses of a stream that wait to be written."""
         if self.connection is None:
             return Arrivals()
         arrivals: Arrivals = self.connection.room.arrivals()
@@ -170,7 +169,7 @@ class HttpRequest(falcon.asgi.Request):
 
     @property
     def turn(self) -> TaskTurn:
-        """Return the turns of the request's tasks at the loop."""
+        """Return the request's turns on the loop."""
         if self.connection is None:
             return TaskTurn(Turns(asyncio.get_running_loop().call_soon), Cost())
         turn: TaskTurn = self.connection.turn
@@ -178,7 +177,7 @@ class HttpRequest(falcon.asgi.Request):
 
     @property
     def client(self) -> object:
-        """The same for all requests of a connection, as far as that is known."""
+        """Return an object that the requests of one connection share, if it is known."""
         return self if self.connection is None else self.connection.client
 
     @property
@@ -188,7 +187,7 @@ class HttpRequest(falcon.asgi.Request):
 
     @property
     def address(self) -> str:
-        """Return the address of the client, or of its proxy; "" if that is not known."""
+        """Return the address of the client, or of its proxy; "" if it is unknown."""
         place = self.scope.get("client")
         return place[0] if place else ""
 
@@ -198,11 +197,11 @@ class HttpRequest(falcon.asgi.Request):
 
     @property
     def ends(self) -> tuple[Endpoint, Endpoint]:
-        """Return the two ends of its connection: the client's and ours."""
+        """Return the two ends of the connection: the client's, or its proxy's, and the server's."""
         return place_of(self.scope.get("client")), place_of(self.scope.get("server"))
 
     def spelled_headers(self) -> Iterator[tuple[str, bytes]]:
-        """Return all headers as the client wrote them, as far as that is known."""
+        """Return all headers, spelled as by the client if the spelling is known."""
         if self.connection is not None:
             yield from self.connection.spelled_headers()
             return
@@ -210,14 +209,14 @@ class HttpRequest(falcon.asgi.Request):
             yield name.decode("latin-1"), value
 
     async def drop_body(self) -> None:
-        """Read the body and drop it, so that its client sees the answer and not a reset."""
+        """Read the body and drop it, so that the client sees the response and not a reset."""
         read = self.begin_body()
         while read.has_more:
             await self.read_piece(read, 0)
 
     @property
     def connection(self) -> Any:
-        """Our own connection object; None in tests that have none."""
+        """Return the server's connection object; None in tests without one."""
         return self.scope.get(CONNECTION)
 
 
@@ -235,7 +234,7 @@ def too_large(what: str, size: int, limit: int) -> TooLarge:
 
 
 def read_timeout_ns(text: str) -> int:
-    """Return the timeout, which counts from when the request has begun to come.
+    """Return the timeout, which counts from the first byte of the request.
 
     Raises InvalidArgument.
     """

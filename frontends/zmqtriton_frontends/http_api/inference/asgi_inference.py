@@ -1,6 +1,6 @@
 """POST .../infer for endpoints of add-ons, which pass their requests on to the application.
 
-On the main endpoint a connection answers them itself (server/inference_exchange.py).
+On the main endpoint a connection answers such requests itself (server/inference_exchange.py).
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ class AsgiSink(HttpSink):
 
 
 class AsgiInferences:
-    """The responder."""
+    """The responder for inferences."""
 
     def __init__(self, inference: Inference) -> None:
         self._inference = inference

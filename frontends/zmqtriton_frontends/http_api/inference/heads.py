@@ -28,16 +28,16 @@ class Fields(Protocol):
     """The headers of a request."""
 
     def header(self, name: bytes) -> str | None:
-        """Return the value of a header, given in lower case; one sent twice has a comma in it."""
+        """Return the value of a header, given in lower case; commas join repeated ones."""
 
     def spelled_headers(self) -> Iterable[tuple[str, bytes]]:
-        """Return all headers as the client wrote them, as far as that is known."""
+        """Return all headers, spelled as by the client if the spelling is known."""
 
 
 class InferenceHead(NamedTuple):
-    """The part of a head that counts for an inference.
+    """The part of a head that matters for an inference.
 
-    Equal requests share it, so nothing of one request may be here, such as when it came.
+    Equal requests share the object, so it has nothing of one request, such as its time.
     """
 
     target: tuple[str, str]
@@ -103,7 +103,7 @@ def read_head(head: InferenceHead, reports: tuple[Step, ...]) -> InferenceHead:
 
 
 def failure(head: InferenceHead, error: Exception) -> Answer:
-    """Return the answer that a client gets for any exception; the log has unexpected ones."""
+    """Return the response to an exception; the log has unexpected exceptions."""
     if isinstance(error, ZmqTritonError):
         return refusal(error)
     status, text = problems.fault("POST", head.path, error)
@@ -111,7 +111,7 @@ def failure(head: InferenceHead, error: Exception) -> Answer:
 
 
 def refusal(error: ZmqTritonError) -> Answer:
-    """Return the answer that a client gets in place of a response."""
+    """Return the response of a refused request."""
     status, text = problems.response_to(error)
     return status, (problems.headers_of(error), text, [])
 

@@ -1,6 +1,6 @@
 """The settings that a process's inferences over HTTP share, and the reading of their bodies.
 
-A body may have a content coding. How an inference goes on from there is its sink's.
+A body may have a content coding. The sink of an inference does the rest.
 """
 
 from __future__ import annotations
@@ -53,9 +53,9 @@ class Inference:
     ) -> Content:
         """Read a body that begins with `json_length` bytes of JSON, or is all JSON.
 
-        `json_length` may be the text of its header, `hold` accounts for more memory, or for less.
-        Raises InvalidArgument, Unsupported for a model that may answer more than once to a client
-        that takes one response, and TakesLong for much JSON, which is read by a thread.
+        `json_length` may be the text of its header, `hold` changes the memory that is accounted
+        for. Raises InvalidArgument, Unsupported for a model that may answer more than once to a
+        client that takes one response, and TakesLong for much JSON, which is read by a thread.
         """
         if isinstance(json_length, str):
             json_length = tensor_data.json_length(json_length, len(body))
@@ -113,7 +113,7 @@ class Inference:
     # ------------------------------------------------------------- requests that Falcon has
 
     async def receive(self, req: HttpRequest) -> ArenaBuffer:
-        """Receive a body, inflated, with its tensors where the model can read them."""
+        """Receive a body and inflate it; its tensors are placed where the model can read them."""
         read = req.begin_body()
         length = req.header(tensor_data.JSON_LENGTH)
         limit = self.max_input_size if length is None else MAX_BODY_BYTES
@@ -131,7 +131,7 @@ class Inference:
 
 
 class HttpEntrance(Entrance):
-    """The entrance of HTTP, which routes of add-ons use on behalf of their clients."""
+    """The entrance of HTTP; also for requests that routes of add-ons make for clients."""
 
     def __init__(self, gateway: Gateway) -> None:
         pattern = gateway.settings.http.header_forward_pattern
@@ -144,10 +144,10 @@ class HttpEntrance(Entrance):
         inputs: Mapping[str, Any],
         **more: Any,
     ) -> dict[str, Any]:
-        """Ask a model for a client, as far as its token goes; return the outputs by name.
+        """Send a client's request to a model, if its token allows; return the outputs by name.
 
-        Inputs are arrays, or what numpy makes arrays of. `more` may be `version`, `outputs`, the
-        names of those that are wanted, `parameters` and `request_id`. Raises the errors that a
+        Inputs are arrays, or what numpy makes arrays of. `more` may be `version`, `outputs` with
+        the names of the requested outputs, `parameters` and `request_id`. Raises the errors that a
         client of `/infer` gets.
         """
         answers = self.stream(req, model, inputs, **more)
@@ -191,7 +191,7 @@ class HttpEntrance(Entrance):
 
 
 class UnsupportedCoding(Unsupported):
-    """Raised for a body in an unknown coding; `headers` names those that this server reads."""
+    """Raised for a body in an unknown coding; `headers` names the known ones."""
 
     headers = (("Accept-Encoding", "gzip, deflate"),)
 
@@ -201,8 +201,8 @@ async def inflate(
 ) -> Body:
     """Inflate a body of a client; `hold` gets the bytes of each step, and raises without room.
 
-    Raises UnsupportedCoding for another coding, InvalidArgument for data that are not exactly one
-    stream of it, and TooLarge for more than `limit` bytes.
+    Raises UnsupportedCoding for an unknown coding, InvalidArgument for data that are not exactly
+    one stream of the coding, and TooLarge for more than `limit` bytes.
     """
     coding = coding.strip().lower()
     if coding in ("", "identity"):

@@ -1,7 +1,7 @@
-"""The body of an inference: turns it into the protocol-neutral request and the output forms.
+"""The body of an inference, read into the protocol-neutral request and the output forms.
 
-Raises InvalidArgument with Triton's texts. Whether the request fits its model is not checked here,
-but no name, number or count leaves this file that the wire could not carry.
+Raises InvalidArgument with Triton's texts. Whether the request fits its model is not checked here;
+but every name, number and count that leaves this file fits the wire format.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ _RESERVED = ("sequence_id", "sequence_start", "sequence_end", "priority", "timeo
 
 
 class OutputForm(NamedTuple):
-    """Which outputs are sent as binary, and which go into shared memory instead."""
+    """Names of the outputs that are sent as binary, and places of outputs in shared memory."""
 
     #: Outputs that the client listed, and whether each is sent as binary.
     listed: dict[str, bool]
@@ -223,7 +223,7 @@ def _outputs(document: dict[str, Any], default_binary: bool) -> OutputForm:
 
 
 def _class_count(parameters: dict[str, Any]) -> int:
-    """Return the number of classes; 0 means the output itself."""
+    """Return the number of classes; 0: the output itself."""
     count = parameters["classification"]
     if type(count) is not int or not 0 <= count <= _MAX_COUNT:
         raise InvalidArgument(
@@ -241,7 +241,7 @@ def _class_count(parameters: dict[str, Any]) -> int:
 def _parameters(members: Any) -> tuple[dict[str, Any], SchedulingOptions, bool]:
     """Return the parameters for the model, and the options for the scheduler.
 
-    The third value is whether outputs are sent as binary by default.
+    The third value is True if outputs are sent as binary by default.
     """
     if type(members) is not dict:
         raise InvalidArgument(

@@ -36,10 +36,10 @@ Hold = Callable[[int], None]
 
 
 async def read(hold: Hold, text: bytes, reader: Callable[[bytes], _Read]) -> _Read:
-    """Return the reader's result for the text; the loop goes on if the text is large.
+    """Return the reader's result for the text; a large text does not occupy the loop.
 
-    Texts are read in pieces: other threads wait for one of them. The request accounts for the
-    document until it ends. Raises Unavailable without room for that.
+    Texts are read in pieces: each piece makes other threads wait. The request accounts for the
+    document until it ends. Raises Unavailable without room for the document.
     """
     hold(await cost_of(text))
     return await perform(len(text), reader, text)
@@ -48,7 +48,7 @@ async def read(hold: Hold, text: bytes, reader: Callable[[bytes], _Read]) -> _Re
 async def perform(
     size: int, work: Callable[..., _Read], *arguments: Any, large_bytes: int = LARGE_BYTES
 ) -> _Read:
-    """Return the result of work on `size` bytes, done by a thread if they are many."""
+    """Return the result of work on `size` bytes; a thread does the work if they are many."""
     if size < large_bytes:
         return work(*arguments)
     return await aside(size, work, *arguments)
@@ -65,9 +65,9 @@ def read_now(hold: Hold, text: bytes, work: Callable[..., Content], *arguments: 
 
 
 async def cost_of(text: bytes | memoryview) -> int:
-    """Return the bytes that the document of a text takes; a thread counts in a large one.
+    """Return the bytes that the document of a text will take; a thread counts in a large text.
 
-    Raises InvalidArgument for one that is beyond the limits.
+    Raises InvalidArgument for a text beyond the limits.
     """
     return await perform(len(text), _cost_of, text, large_bytes=_COUNTED_BYTES)
 
@@ -109,7 +109,7 @@ def parse(text: bytes) -> Any:
 
 @contextmanager
 def opened(text: bytes) -> Iterator[Any]:
-    """Parse a document for a block that keeps no list of it; long ones are emptied in steps then.
+    """Parse a document for a block that keeps no list of it; a long one is then emptied in steps.
 
     Raises InvalidArgument.
     """
@@ -167,12 +167,12 @@ def write(document: Any) -> bytes:
 
 
 def pieces(document: Any) -> list[bytes]:
-    """Write a document of any size in pieces, for a thread: others go on between them."""
+    """Write a document of any size in pieces, for a thread: others run between two pieces."""
     return documents.pieces(document, write)
 
 
 def _with_all_numbers(value: Any) -> Any:
-    """Return the document with lists and arrays as fragments that contain NaN and Infinity."""
+    """Return the document; lists and arrays with NaN or Infinity are replaced by fragments."""
     if type(value) is dict:
         return {key: _with_all_numbers(member) for key, member in value.items()}
     if type(value) is list and value and type(value[0]) is dict:

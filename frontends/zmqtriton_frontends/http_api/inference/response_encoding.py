@@ -1,9 +1,8 @@
 """A response as its client wants it: with classes, as JSON or bytes, compressed or not.
 
-The body is JSON, and after it the binary outputs. What takes long is left to a thread, in pieces,
-so that others are answered meanwhile. Large outputs are sent from where the model's process has
-written them: nothing is copied for a client that reads; for a slow one a copy is made, so that it
-does not occupy memory of the model's process.
+The body is JSON, followed by the binary outputs. A thread does long work, in pieces, so that others
+get their responses. Large outputs are sent straight from the memory of the model's process; for a
+slow client a copy is made, so that it does not occupy that memory.
 """
 
 from __future__ import annotations
@@ -49,8 +48,8 @@ def describe(
 ) -> tuple[dict[str, Any], list[bytes | memoryview]]:
     """Return the document of a response, and its binary outputs, which follow it.
 
-    Raises InternalError for a tensor whose bytes do not fit its shape, InvalidArgument for one that
-    JSON cannot carry.
+    Raises InternalError for a tensor whose bytes do not fit its shape, InvalidArgument for a tensor
+    that JSON cannot carry.
     """
     document: dict[str, Any] = {"id": request_id} if request_id else {}
     document["model_name"] = model.name
@@ -84,12 +83,12 @@ def describe(
 
 
 def size_of_response(response: ResponseBody) -> int:
-    """Return the number of bytes in its tensors."""
+    """Return the number of bytes in a response's tensors."""
     return sum(len(tensor.data) for tensor in response.outputs)
 
 
 class ResponseFormat(NamedTuple):
-    """The form of the answer to a request; nothing of the request's tensors is in it."""
+    """The form of the response to a request, without anything of the request's tensors."""
 
     model: ModelVersion
     #: The client's id of the request.
@@ -163,10 +162,10 @@ class ResponseFormat(NamedTuple):
     async def encode_late(
         self, response: ResponseBody, reports: Sequence[Report], hold: Callable[[int], bool]
     ) -> Encoded:
-        """Encode the response, in a thread if that takes long, and add reports to its headers.
+        """Encode the response, in a thread if it is large, and add reports to its headers.
 
-        `hold` books its bytes while it waits, and returns whether there is room for them. Raises
-        Unavailable without room.
+        `hold` reserves room for its bytes while it waits, and returns False without room. Then this
+        raises Unavailable.
         """
         encoded = self.encode(response)
         if encoded is None:
@@ -179,7 +178,7 @@ class ResponseFormat(NamedTuple):
 
 
 class Piece(NamedTuple):
-    """A part of a body that is written from where it lies, and the bytes before it."""
+    """A part of a body, written without a copy, and the bytes that precede it."""
 
     head: bytes
     view: memoryview
@@ -195,7 +194,7 @@ async def pieces(
     clock: Callable[[], float],
     copies: ByteBudget = _copies,
 ) -> AsyncGenerator[Piece, None]:
-    """Return the body in pieces, the first with the head before it. The list is emptied."""
+    """Return the body in pieces, the first with the head before it; empties the list."""
     late_s, copied = clock() + PATIENCE_S, 0
     try:
         while tail:

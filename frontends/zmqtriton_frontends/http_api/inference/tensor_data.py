@@ -1,7 +1,7 @@
-"""The data of tensors in a body: as lists in its JSON, or as the bytes after that.
+"""The data of tensors in a body: as lists in its JSON, or as the bytes after the JSON.
 
 Elements are checked against their datatype, and their number against the shape; whether they fit a
-model is checked later. A size that a client names is only ever compared with what has arrived.
+model is checked later. A size that a client names is only compared with the arrived bytes.
 """
 
 from __future__ import annotations
@@ -89,7 +89,7 @@ def _other_bytes(name: str, datatype: Datatype, data: list[Any]) -> bytes:
 
 
 def types_of(data: list[Any]) -> set[type]:
-    """Return the types of elements, in steps: other threads run between them."""
+    """Return the types of elements, in steps: other threads run between two steps."""
     if len(data) <= STEP:
         return set(map(type, data))
     return {kind for at in range(0, len(data), STEP) for kind in {*map(type, data[at : at + STEP])}}
@@ -107,7 +107,7 @@ def _other_kind(name: str, datatype: Datatype, where: str = "'data'") -> Invalid
 def _flatten(data: list[Any]) -> list[Any]:
     """Return the elements in row-major order.
 
-    Rows may be ragged: only the number of elements counts.
+    Rows may be ragged: only the number of elements matters.
     """
     while data:
         kinds = types_of(data)
@@ -137,7 +137,7 @@ def _walk(data: list[Any]) -> Iterator[Any]:
 def json_from_bytes(name: str, number: int, data: bytes) -> Any:
     """Return the flat `data` of an output: a list, or a numpy array if it is long.
 
-    Raises InvalidArgument for what JSON cannot carry, InternalError for malformed BYTES.
+    Raises InvalidArgument for values that JSON cannot carry, InternalError for malformed BYTES.
     """
     kind = _NUMPY.get(number)
     if kind is None:
@@ -169,9 +169,9 @@ def _other_list(name: str, number: int, data: bytes) -> list[Any]:
 
 
 def json_length(text: str, body_length: int) -> int:
-    """Return the length in the header, 0 for a raw request.
+    """Return the length in the header; 0: a raw request.
 
-    Raises InvalidArgument unless the body has it.
+    Raises InvalidArgument if the body is shorter.
     """
     if not _INTEGER.fullmatch(text):
         raise InvalidArgument(f"Unable to parse {JSON_LENGTH_HEADER}, got: {text[:64]}")
@@ -184,7 +184,7 @@ def json_length(text: str, body_length: int) -> int:
 
 
 def tensors_at(text: str, body_length: int) -> int:
-    """Return the tensors' position; the end if the header is wrong, which is reported later."""
+    """Return the tensors' position; the end for a wrong header, whose error is raised later."""
     try:
         return json_length(text, body_length)
     except InvalidArgument:
@@ -192,7 +192,7 @@ def tensors_at(text: str, body_length: int) -> int:
 
 
 class Tail:
-    """The bytes after the JSON, given out in the order of the inputs."""
+    """The bytes after the JSON, returned in the order of the inputs."""
 
     def __init__(self, data: memoryview, model: str) -> None:
         #: Bytes that no input has taken.
@@ -200,7 +200,7 @@ class Tail:
         self.model = model
 
     def take(self, name: str, size: int) -> memoryview:
-        """Take the next bytes. Raises InvalidArgument if fewer are left."""
+        """Return the next bytes. Raises InvalidArgument if fewer are left."""
         rest = self.rest
         missing = size - len(rest)
         if missing > 0:
@@ -213,9 +213,10 @@ class Tail:
 
 
 def raw_request(model: ModelVersion, data: bytes | bytearray | memoryview) -> RequestBody:
-    """Read a body that is nothing but the one input of its model.
+    """Read a body that is the data of the one input of its model.
 
-    Raises InvalidArgument if the model leaves room for guesses, or the bytes don't fill its shape.
+    Raises InvalidArgument if the model does not determine the input, or the bytes do not fill its
+    shape.
     """
     inputs = model.config.get("input", [])
     if len(inputs) != 1:

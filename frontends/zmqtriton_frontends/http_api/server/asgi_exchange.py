@@ -1,4 +1,4 @@
-"""A request that the ASGI application answers, or with whose connection a responder goes on."""
+"""A request that the ASGI application answers, or whose connection a responder takes over."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ _MAX_HELD_BYTES = 64 << 10
 
 
 class AnswerRoom:
-    """The room in the ledger of one answer over HTTP, until its client has read it."""
+    """The room in the ledger of one response over HTTP, until its client has read it."""
 
     def __init__(self, share: Share) -> None:
         self.share = share
@@ -38,9 +38,9 @@ class AnswerRoom:
         self._arrivals: Arrivals | None = None
 
     def admits(self, headers: Iterable[tuple[bytes, bytes]], body: Sized) -> bool:
-        """Account for an answer that the client may leave unread; False if that is too much.
+        """Account for a response that the client may leave unread; False without room.
 
-        Its headers say how long it is, or `body` is the first part of a stream.
+        The length is in its headers, or `body` is the first part of a stream.
         """
         lengths = [int(value) for name, value in headers if name == _LENGTH]
         size = lengths[0] if lengths else len(body)
@@ -59,9 +59,10 @@ class AnswerRoom:
         return size <= INLINE_BYTES or self.share.take(size)
 
     async def wait(self, size: int) -> None:
-        """Wait for room for the answer, or a part of it, that is about to be written.
+        """Wait for room for the response, or a part of it, that is about to be written.
 
-        Raises Unavailable if there is none for long. A stream says by made() how large it became.
+        Raises Unavailable if there is no room for long. A stream reports the actual size with
+        made().
         """
         arrivals = self._arrivals
         if arrivals is not None and arrivals.pass_on():
@@ -71,17 +72,17 @@ class AnswerRoom:
         self._promised += size
 
     def made(self, size: int) -> None:
-        """Book a part of a stream at its written size, which may be larger than was expected."""
+        """Account for the actual size of a part of a stream, which may be larger than expected."""
         promised, self._promised = self._promised, 0
         if promised:
             self.share.add(size - promised)
 
     def sent(self) -> None:
-        """Leave all written bytes to the account of the answer that is being sent."""
+        """Leave all written bytes to the account of the response that is being sent."""
         self.share.hold(self._promised)
 
     def arrivals(self) -> Arrivals:
-        """Return the room of responses of a stream that wait to be written."""
+        """Return the room for responses of a stream that wait to be written."""
         self._arrivals = Arrivals(self.share.another())
         return self._arrivals
 
@@ -139,12 +140,12 @@ class AsgiExchange(Exchange):
 
     @property
     def client(self) -> object:
-        """The same for all requests of the connection."""
+        """Return an object that the requests of the connection share."""
         return self._channel
 
     @property
     def held_bytes(self) -> int:
-        """The memory of this process that it takes."""
+        """Return the bytes of this process's memory that the exchange takes."""
         return self.share.held + self._sending.held or self._received_bytes
 
     # ---------------------------------------------------------------- the body
@@ -164,7 +165,7 @@ class AsgiExchange(Exchange):
         self._tell()
 
     def cancel(self) -> None:
-        """Cancel the request: its answer will not be read."""
+        """Cancel the request, whose client has left."""
         self._is_cancelled = True
         self.share.release()
         self._sending.release()
@@ -202,7 +203,7 @@ class AsgiExchange(Exchange):
 
     @property
     def _is_wanted(self) -> bool:
-        """False once the client has gone."""
+        """False once the client has left."""
         return not (self._is_cancelled or self._owner.is_closed)
 
     async def _run(self, application: Application) -> None:
@@ -256,11 +257,11 @@ class AsgiExchange(Exchange):
         return self._head.spelled_fields()
 
     def leave(self) -> None:
-        """Make the answer the connection's last."""
+        """Let the response be the connection's last."""
         self._owner.leave()
 
     def upgrade(self, fields: Iterable[tuple[bytes, bytes]]) -> Upgraded:
-        """Answer with a change of the protocol; return the connection, which is the caller's."""
+        """Answer with a change of the protocol; return the connection for the caller to keep."""
         assert self._start is None, "nothing was answered"
         self.has_begun_answer = self._is_answered = True
         by_status[101] += 1
@@ -321,7 +322,7 @@ class AsgiExchange(Exchange):
         return b"".join((line, written, self._owner.last_fields, b"\r\n"))
 
     def _begin_stream(self) -> bytes:
-        """Prepare for a body of unknown length; return the field that says so."""
+        """Prepare for a body of unknown length; return the header field for it."""
         self._channel.begin_stream()
         self.turn.sends_pieces = True
         if self._head.minor_version:
@@ -331,10 +332,10 @@ class AsgiExchange(Exchange):
         return b""
 
     async def _write_pieces(self, head: bytes, body: bytes) -> tuple[bytes, memoryview]:
-        """Write all but the last piece of a body as its client reads it.
+        """Write all but the last piece of a body, as fast as its client reads.
 
-        The transport would keep a copy of what it cannot send. The application keeps a chunk until
-        it has the next one.
+        The transport would keep a copy of unsent data. The application keeps a chunk until it has
+        the next one.
         """
         self.room.sent()
         self._sending.hold(len(body))
@@ -379,7 +380,7 @@ class Upgraded(asyncio.Protocol):
     """A connection that a responder has taken over: bytes in and out, at the pace of both sides."""
 
     def __init__(self, connection: Any, channel: Channel) -> None:
-        """Set up; the end of the socket is still the connection's matter."""
+        """Set up; the connection still closes the socket."""
         self._channel = channel
         self._held = b""
         self._has_ended, self._is_closed = channel.is_half_closed, False
@@ -421,12 +422,12 @@ class Upgraded(asyncio.Protocol):
         return data
 
     def close(self) -> None:
-        """Close the connection once all bytes are sent; the client can read them in any case."""
+        """Close the connection once all bytes are sent, in a way that the client can read them."""
         self._is_closed = True
         self._connection.close(is_amid_request=not self._has_ended)
 
     async def write(self, parts: Sequence[bytes | memoryview]) -> None:
-        """Send bytes; wait until the client has read most of what it was sent."""
+        """Send bytes; wait until the client has read most of the unread bytes."""
         if self._channel.is_lost:
             return
         self._channel.write_all(parts)

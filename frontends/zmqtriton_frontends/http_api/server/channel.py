@@ -1,10 +1,11 @@
 """The socket of one connection, and the interface between the connection and the exchange on it.
 
-An exchange is one request and its answer: an inference, or a request of the Falcon application. The
-connection gives it the body as it comes; it writes to the connection's channel, and says when all
-of the answer is written. The channel has the unsent bytes, and whether the socket is read from.
+An exchange is one request and its response: an inference, or a request of the Falcon application.
+The connection gives it the body as it comes; the exchange writes to the connection's channel, and
+notifies the connection when the whole response is written. The channel keeps the unsent bytes, and
+pauses the reading of the socket.
 
-The kernel tells of clients that may have stopped reading, or left, how much is acknowledged.
+The kernel reports the acknowledged bytes of clients that may have stopped reading, or left.
 """
 
 from __future__ import annotations
@@ -95,21 +96,21 @@ class Channel:
         return size if self._below is None else size + int(self._below.get_write_buffer_size())
 
     def fill(self) -> None:
-        """Have writers wait, because too much is unread."""
+        """Let writers wait, because too much is unread."""
         self.unread = asyncio.get_running_loop().create_future()
 
     def empty(self) -> None:
-        """Have writers go on, because most of it was read."""
+        """Let writers continue, because most data were read."""
         unread, self.unread = self.unread, None
         wake(unread)
 
     async def drain(self) -> None:
-        """Wait until the client has read most of what it was sent."""
+        """Wait until the client has read most of the unread bytes."""
         if self.unread is not None:
             await self.unread
 
     def begin_stream(self) -> None:
-        """Keep little of what the client has not read, from now on: a source waits for it."""
+        """Buffer few unread bytes from now on: the source of a stream waits for its client."""
         limit_unsent_bytes(self.info("socket"))
         self._transport.set_write_buffer_limits(_STREAM_BYTES)
 
@@ -128,7 +129,7 @@ class Channel:
     # --------------------------------------------------------------------------------- the end
 
     def half_close(self) -> None:
-        """Look from now on whether the client has left, which has closed its half at least."""
+        """Check from now on whether a client that has closed its half has left."""
         self.is_half_closed = True
         asyncio.get_running_loop().call_later(_RESET_WITHIN_S, self._end_if_reset)
 
@@ -142,7 +143,7 @@ class Channel:
             asyncio.get_running_loop().call_later(_LOOK_S, self._end_if_reset)
 
     def close(self, *, is_amid_request: bool) -> None:
-        """Close once all is written. Amid a request the client must be able to read that first."""
+        """Close once all is written; amid a request so that the client can read the response."""
         self.is_closing = True
         # a socket that is closed with bytes unread takes back what it has sent
         if is_amid_request and self.can_write_eof:
@@ -165,7 +166,7 @@ class Exchange(Protocol):
 
     @property
     def held_bytes(self) -> int:
-        """The memory of this process that it takes."""
+        """Return the bytes of this process's memory that the exchange takes."""
 
     def say_continue(self) -> None:
         """Have a client that waits for `100 Continue` send the body."""
@@ -180,11 +181,11 @@ class Exchange(Protocol):
         raise AssertionError("receive() takes it")
 
     def cancel(self) -> None:
-        """Cancel the request: its answer will not be read."""
+        """Cancel the request, whose client has left."""
 
 
 class Owner(Protocol):
-    """The connection."""
+    """The connection, as its exchange uses it."""
 
     channel: Channel
     exchange: Exchange | None
@@ -193,13 +194,13 @@ class Owner(Protocol):
 
     @property
     def last_fields(self) -> bytes:
-        """The fields that every answer has."""
+        """Return the header fields that every response has."""
 
     def answered(self) -> None:
-        """End the exchange, whose answer was written."""
+        """End the exchange, whose response was written."""
 
     def leave(self) -> None:
-        """Leave: the next answer is the last."""
+        """Let the next response be the last one."""
 
     def hand_over(self, protocol: asyncio.Protocol) -> None:
         """Give the socket to another protocol: no HTTP follows."""

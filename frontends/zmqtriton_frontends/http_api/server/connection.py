@@ -1,8 +1,8 @@
 """One client's connection: the socket around http1, and its deadlines.
 
-One request after the other is read and answered; what comes meanwhile waits, and while much waits,
-or the client does not read its answers, nothing more is read. An inference is answered here
-(inference_exchange.py), everything else by the Falcon application (asgi_exchange.py).
+One request after the other is read and answered; later requests wait. While many bytes wait, or the
+client does not read its responses, the socket is not read. Inferences are answered here
+(inference_exchange.py), all other requests by the Falcon application (asgi_exchange.py).
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ class HttpHost(Protocol):
         """Return the time, in seconds."""
 
     def add(self, connection: HttpConnection, /) -> None:
-        """Add a connection that has been made."""
+        """Add a new connection."""
 
     def remove(self, connection: HttpConnection, /) -> None:
         """Forget a connection that is closed."""
@@ -75,9 +75,9 @@ class HttpConnection(asyncio.Protocol):
         inferences: InferenceHeads | None = None,
         below: Any = None,
     ) -> None:
-        """Set up; without `inferences` every request is the application's.
+        """Set up; without `inferences` the application answers every request.
 
-        `below` sends what the coming transport encrypts; None if that sends by itself.
+        `below` sends the bytes that the future transport encrypts; None if that sends by itself.
         """
         self._host = host
         self._application = application
@@ -133,10 +133,10 @@ class HttpConnection(asyncio.Protocol):
         self.client.leave()
 
     def eof_received(self) -> bool:
-        """Handle the end of what the client sends; return True if it may still read an answer.
+        """Handle the client's end of input; return True if it may still read a response.
 
-        It has left, or closed its half alone. Who has left resets the connection when something is
-        sent; all others take an interim response for what it is.
+        The client has left, or closed only its half. A client that has left resets the connection
+        when it gets data; all others ignore an interim response.
         """
         exchange, head = self.exchange, self._reader.head
         if (
@@ -164,7 +164,7 @@ class HttpConnection(asyncio.Protocol):
     def room(self) -> memoryview | None:
         """Return memory for the next bytes of a body; an empty view if data_received() takes them.
 
-        None if what comes is no part of a body.
+        None if no body is being received.
         """
         reader, exchange = self._reader, self.exchange
         if reader.is_whole:
@@ -275,7 +275,7 @@ class HttpConnection(asyncio.Protocol):
 
     @property
     def last_fields(self) -> bytes:
-        """The fields that every answer has, which say whether the client may go on here."""
+        """Return the header fields of every response, which also tell if the connection ends."""
         reader = self._reader
         head = reader.head
         assert head is not None, "there is something to answer"
@@ -289,7 +289,7 @@ class HttpConnection(asyncio.Protocol):
         return http1.date() if head.minor_version else http1.date() + http1.KEEP_ALIVE
 
     def leave(self) -> None:
-        """Leave: the next answer is the last."""
+        """Let the next response be the last one."""
         self._is_leaving = True
 
     def hand_over(self, protocol: asyncio.Protocol) -> None:
@@ -301,10 +301,9 @@ class HttpConnection(asyncio.Protocol):
         protocol.data_received(begun)
 
     def rest(self, is_resting: bool) -> None:
-        """Note whether the protocol that has taken over has nothing under way.
+        """Record whether the protocol that has taken over is idle.
 
-        Such a connection makes room for others: one that nothing was ever under way on, as one on
-        which nothing was asked.
+        An idle connection may be closed to make room for others.
         """
         if is_resting and not self.is_resting:
             self.answered_at = self._host.now()
@@ -321,7 +320,7 @@ class HttpConnection(asyncio.Protocol):
         return [authorization_in(fields.get)]
 
     def throw_out(self, is_meant: IsMeant) -> None:
-        """Close now, also amid a request, a stream, or another protocol: it has one at a time."""
+        """Close now, even amid a request, a stream, or another protocol: it has one client."""
         self.channel.abort()
 
     def refuse(self, status: int, text: str) -> None:
@@ -336,7 +335,7 @@ class HttpConnection(asyncio.Protocol):
     def end_if_still(self, now: float, still_s: float) -> None:
         """End the connection if it has been idle for this time.
 
-        A request whose body has not begun to come for so long is refused.
+        A request whose body has not begun to arrive for as long is refused.
         """
         if self._closing_since:
             return
@@ -374,7 +373,7 @@ class HttpConnection(asyncio.Protocol):
             exchange.cancel()
 
     def close(self, *, is_amid_request: bool = False) -> None:
-        """Close once all is written. Amid a request the client can still read what that is."""
+        """Close once all is written. Amid a request the client can still read the response."""
         if self._closing_since or self.is_closed:
             return
         self._closing_since = self._host.now()
@@ -390,7 +389,7 @@ class HttpConnection(asyncio.Protocol):
     # ------------------------------------------------------------- the deadlines
 
     def _book(self, waiting: int) -> None:
-        """Account for waiting bytes that no exchange has accounted for."""
+        """Account for received bytes that no exchange accounts for."""
         if waiting and self._waiting is None:
             self._waiting = Share(self._host.ledger.answers, self.client)
         if self._waiting is not None:
@@ -398,15 +397,15 @@ class HttpConnection(asyncio.Protocol):
 
     @property
     def is_idle(self) -> bool:
-        """True if nothing is in flight here.
+        """True if the connection has no open request.
 
-        At most the beginning of a request's headers has come, and all answers have gone; or the
-        protocol that has taken over says so.
+        At most the beginning of a request's headers has come, and all responses are sent; or the
+        protocol that has taken over is idle.
         """
         return (self.exchange is None or self.is_resting) and not self.channel.unsent_bytes
 
     def check(self, now: float) -> None:
-        """End the connection if its client stalls. To be called once a second."""
+        """End the connection if its client stalls; called once a second."""
         unsent = self.channel.unsent_bytes
         if self._closing_since and not unsent:
             if now - self._closing_since > _LINGER_S:
@@ -442,10 +441,10 @@ _head_buffer = _buffer[:_HEAD_BYTES]
 
 
 class BodyReceiver(asyncio.BufferedProtocol):
-    """Receives for a connection that has large bodies: from the socket straight to their place.
+    """Receives for a connection with large bodies: from the socket straight to their place.
 
-    It takes the place of the connection's own side towards the loop from the first large body on,
-    which would be copied there.
+    It replaces the connection as the loop's protocol from the first large body on, since the
+    connection would copy the body.
     """
 
     def __init__(self, receiver: HttpConnection) -> None:

@@ -1,7 +1,7 @@
-"""One inference on a connection: its body as it comes, and the writing of its answer.
+"""One inference on a connection: its body as it comes, and the writing of its response.
 
-What is wrong with it is answered once its body has come, for an answer to half a body would be lost
-with the connection; such a body is dropped as it comes.
+Errors are reported after the body has come: an answer amid a body would be lost with the
+connection. The body of such a request is dropped.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""The heads of inferences: which requests a connection answers itself, and which it refuses.
+"""The heads of inferences: a connection answers or refuses these requests itself.
 
-One object for a process. All other requests are Falcon's.
+One object for a process. Falcon gets all other requests.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ MAX_MODEL_NAME_BYTES = 255
 
 
 class HeadFields:
-    """The headers of a request, those that are given twice as one."""
+    """The headers of a request; repeated ones are joined."""
 
     def __init__(self, head: Head) -> None:
         self._head = head
@@ -41,7 +41,7 @@ class HeadFields:
                 fields[name] = fields[name] + b"," + value if name in fields else value
 
     def header(self, name: bytes) -> str | None:
-        """Return the value of a header, given in lower case; one sent twice has a comma in it."""
+        """Return the value of a header, given in lower case; commas join repeated ones."""
         value = self._fields.get(name)
         return None if value is None else value.decode("latin-1")
 
@@ -57,7 +57,7 @@ class InferenceHeads:
         tokens: BearerTokens | None = None,
         foreign: Sequence[bytes] = (),
     ) -> None:
-        """Set up; inferences with one of the `foreign` headers are Falcon's, too."""
+        """Set up; Falcon also gets inferences with one of the `foreign` headers."""
         self.inference = inference
         self._checks = checks
         self._announced = ByteBudget()
@@ -73,7 +73,7 @@ class InferenceHeads:
         self.edition += 1
 
     def read(self, head: Head, address: str) -> InferenceHead | None:
-        """Read the head of an inference of a client there; None if it is of another request."""
+        """Read the head of an inference, whose client has the address; None for another request."""
         path = head.target.partition(b"?")[0]
         match = _TARGET.fullmatch(unquote_to_bytes(path) if b"%" in path else path)
         if match is None or head.method != "POST":
@@ -104,7 +104,7 @@ class InferenceHeads:
     def _judge(
         self, fields: HeadFields, model: str, source: Callable[[], Source]
     ) -> tuple[Answer | None, Grant | None]:
-        """Return the answer to a request that is refused, and the grant of its token."""
+        """Return the response if the request is refused, and the grant of its token."""
         for status, check in self._checks:
             problem = check(fields)
             if problem:

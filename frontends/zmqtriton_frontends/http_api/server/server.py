@@ -1,7 +1,7 @@
-"""Gunicorn as this server needs it: an arbiter that watches processes, and in each an ASGI loop.
+"""Gunicorn as this server needs it: an arbiter that watches processes, each with an ASGI loop.
 
-Each process that the arbiter forks makes a lifeline of its own, and dies with the arbiter; it lives
-as every process that serves, and serves an `HttpService`. No ZeroMQ before the fork.
+Each process that the arbiter forks makes its own lifeline, and dies with the arbiter; otherwise it
+is like every process that serves, and serves an `HttpService`. No ZeroMQ is used before the fork.
 """
 
 from __future__ import annotations
@@ -73,7 +73,7 @@ class ListenerOwner(BaseApplication):  # type: ignore[misc]
     def load(self) -> Build:
         """Return nothing yet.
 
-        An application needs a gateway, which a process makes after the fork.
+        An application needs a gateway, which each process makes after the fork.
         """
         gc.collect()
         gc.freeze()  # the pages with what is imported by now stay shared
@@ -81,7 +81,7 @@ class ListenerOwner(BaseApplication):  # type: ignore[misc]
 
 
 class _Log(Logger):  # type: ignore[misc]
-    """Sends gunicorn's records where all others go, without its everyday messages."""
+    """Sends gunicorn's records to the server's log, without its everyday messages."""
 
     def setup(self, cfg: Any) -> None:
         self.cfg = cfg
@@ -119,7 +119,7 @@ class HttpProcess(Worker):  # type: ignore[misc]
         handle(signal.SIGABRT, self.handle_abort, signal.SIGABRT, None)
 
     def _stop_arbiter(self) -> None:
-        """Tell the arbiter, too, or it would replace this process when that has gone."""
+        """Stop the arbiter, which would otherwise replace this process when it ends."""
         os.kill(self.ppid, signal.SIGTERM)
 
     def _make(self, gateway: Gateway) -> HttpService:
@@ -138,7 +138,7 @@ class HttpProcess(Worker):  # type: ignore[misc]
 
 
 def branch(arbiters: Lifeline) -> Lifeline:
-    """Make a lifeline of this process's own, by sending one end of a pair over the arbiter's."""
+    """Make a lifeline for this process: a pair, with one end sent over the arbiter's lifeline."""
     ours, theirs = pair()
     arbiters.send(WorkerForked(os.getpid()), theirs.fileno())
     while arbiters.is_backed_up:

@@ -34,17 +34,18 @@ MAIN = "socket"
 def all_endpoints(
     names: Collection[str], gateway: Gateway, application: Application, access: AccessRules
 ) -> dict[str, Application]:
-    """Return the application of each endpoint; they pass requests on to that of the main."""
+    """Return the application of each endpoint; the others pass requests on to the main one's."""
     parts = EndpointParts(gateway, application, access, partial(app.build, gateway, access=access))
     ports = (port for port in gateway.settings.ports if port.name in names)
     return {MAIN: application, **{port.name: load_reference(port.serve)(parts) for port in ports}}
 
 
 class Connections:
-    """The open connections of one process, and what they share.
+    """The open connections of one process, and their common parts.
 
-    There are at most as many as there are descriptors for. Those whose clients do not go on make
-    room for new ones; while all do, nothing is accepted, and those who connect wait.
+    There are at most as many as descriptors suffice for. Connections whose clients make no progress
+    are closed for new ones; while all clients make progress, no connection is accepted, and new
+    clients wait.
     """
 
     def __init__(
@@ -66,7 +67,7 @@ class Connections:
         self._is_full = False
 
     def make(self, below: Any = None) -> HttpConnection:
-        """Make a connection for the loop, perhaps one whose transport encrypts for another."""
+        """Make a connection for the loop; with `below` its transport encrypts for another."""
         return HttpConnection(self, self._application, self._inferences, below)
 
     def make_other(self, application: Application, below: Any = None) -> HttpConnection:
@@ -81,7 +82,7 @@ class Connections:
         self.room.add(connection)
 
     def _make_room(self) -> bool:
-        """Close connections whose clients do not go on; False without any."""
+        """Close connections whose clients make no progress; False if all make progress."""
         still = self.room.take_still()
         for connection in still:
             if connection.is_idle:
@@ -98,7 +99,7 @@ class Connections:
                 listener.resume()
 
     def check(self) -> None:
-        """Check all connections. To be called once a second."""
+        """Check all connections; called once a second."""
         now = self.now()
         for connection in self.room:
             try:
@@ -118,10 +119,9 @@ class Connections:
         return bool(len(self.room))
 
     def end(self, *, is_followed: bool) -> None:
-        """Make the next answer on each connection its last, also amid the sequences it has now.
+        """Let the next response on each connection be its last, even amid open sequences.
 
-        Where another server follows, those that have crossed with that end here: no other one
-        knows them.
+        Sequences end here even if another server follows, as it does not know them.
         """
         self.is_leaving, self.is_ending = True, not is_followed
         for connection in self.room:
@@ -240,7 +240,7 @@ class HttpService(Service):
 
 
 class PlainRequest:
-    """The refusal of the request on one connection, however much of it has come."""
+    """The refusal of the request on one connection, even if only a part of it has come."""
 
     def __init__(self) -> None:
         self.is_complete = False

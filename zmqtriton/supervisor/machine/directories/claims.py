@@ -1,4 +1,4 @@
-"""All directories that a server needs, the users that it shares them with, and their mending."""
+"""All directories that a server needs, the users that share them, and their repair."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ class Claims(NamedTuple):
 
 
 def claim_all(options: Options, predecessor: Path | None = None) -> Claims:
-    """Claim all directories. Raises DirectoryError, also for users that cannot be.
+    """Claim all directories. Raises DirectoryError, also for users that cannot be used.
 
     `predecessor` is the directory of a server that this one takes over from.
     """
@@ -71,11 +71,9 @@ def claim_all(options: Options, predecessor: Path | None = None) -> Claims:
 
 
 def claim_storage(places: Iterable[str], group: int | None = None) -> RuntimeDirectory | None:
-    """Claim the directory for copies of models in these stores, and let this group read.
+    """Claim the directory for copies of models in these stores, and let this group read it.
 
-    None if there are none. Shows whether stores can be served at all.
-
-    Raises DirectoryError.
+    None without stores. The claim shows whether stores can be served at all. Raises DirectoryError.
     """
     urls = list(places)
     if not urls:
@@ -103,12 +101,12 @@ class ControlOpener(Protocol):
 
 
 class DirectoryMending:
-    """Mends the runtime directory of a running server after something has taken it away.
+    """Repairs the runtime directory of a running server after it was removed.
 
-    Connections live on without the files of their sockets, but nothing can connect any more:
-    neither zmqtriton-ctl nor a new stub. So the directory is made again, stubs get other sockets
-    for their streams, and the other processes that listen in it are replaced: the death of a
-    broker costs no request that had not begun.
+    Connections live on without the files of their sockets, but no process can connect any more:
+    neither zmqtriton-ctl nor a new stub. So the directory is made again, stubs get new sockets for
+    their streams, and the other processes that listen in it are replaced: the death of a broker
+    costs no request that had not begun.
     """
 
     def __init__(
@@ -135,7 +133,7 @@ class DirectoryMending:
             self._claims.runtime.show()
 
     def poll(self) -> None:
-        """Mend the directory if it is lost. To be called once a second."""
+        """Repair the directory if it is lost; called once a second."""
         directory = self._claims.runtime
         if not directory.is_lost:
             self._has_told = False

@@ -1,16 +1,17 @@
 """The directory of the server's sockets: private, locked while in use, removed afterwards.
 
-The directory itself is locked, too: systemd-tmpfiles leaves such a one alone. Other cleaners may
-take it under the running server, which notices that and makes it again.
+The directory itself is also locked: systemd-tmpfiles does not touch a locked one. Other cleaners
+may remove it under the running server, which notices this and makes it again.
 
-Stubs of other users may enter it, by a group of theirs, and connect to the sockets that they need;
-they cannot list it, and write below one directory only.
+Stubs of other users may enter the directory, by a group of theirs, and connect to the sockets that
+they need; they cannot list it, and write below one directory only.
 
 A server that was killed together with its broker leaves its directory behind; the next server that
 starts removes directories whose lock is free.
 
-In a runtime directory chosen by the user, each server has a subdirectory of its own, because there
-are two servers during a take-over. Links next to them lead to the sockets of the serving one.
+In a runtime directory chosen by the user, each server has its own subdirectory, because there are
+two servers during a take-over. Links next to the subdirectories lead to the sockets of the serving
+server.
 """
 
 from __future__ import annotations
@@ -70,7 +71,7 @@ class RuntimeDirectory:
 
     @property
     def control_path(self) -> Path:
-        """The socket for zmqtriton-ctl."""
+        """Return the path of the socket for zmqtriton-ctl."""
         return self.path / _CONTROL
 
     def remove_broker_sockets(self) -> None:
@@ -82,8 +83,8 @@ class RuntimeDirectory:
     def remove_process_files(self, serial: int, held: Container[str] = ()) -> None:
         """Remove the files of a dead process.
 
-        These are its socket, which libzmq leaves, and files for loads that it has not requested
-        yet; those of requested loads are still in use.
+        These are its socket, which libzmq does not remove, and files for loads that it has not
+        requested yet; files of requested loads are still in use.
         """
         Path(stream_path(str(self.path), serial)).unlink(missing_ok=True)
         folder = staging.folder(str(self.path))
@@ -94,7 +95,7 @@ class RuntimeDirectory:
                     shutil.rmtree(path, ignore_errors=True)
 
     def admit(self, group: int) -> None:
-        """Let the stubs of this group in. Raises OSError."""
+        """Let the stubs of this group enter the directory. Raises OSError."""
         self._group = group
         for name in _FOLDERS_OF_STUBS:
             if name == settings.BYTECODE_FOLDER and os.geteuid():
@@ -126,7 +127,7 @@ class RuntimeDirectory:
 
     @property
     def is_hidden(self) -> bool:
-        """True if the links have led to this server, and do not lead to a living one now."""
+        """True if the links have led to this server, and now lead to no living one."""
         if self.named is None or not self._was_shown:
             return False
         try:
@@ -137,7 +138,7 @@ class RuntimeDirectory:
 
     @property
     def is_lost(self) -> bool:
-        """True if the directory, or the socket for zmqtriton-ctl in it, was taken away."""
+        """True if the directory, or the socket for zmqtriton-ctl in it, was removed."""
         try:
             status, ours = self.path.lstat(), os.fstat(self._descriptor)
             self.control_path.lstat()
@@ -162,7 +163,7 @@ class RuntimeDirectory:
             self.admit(self._group)
 
     def remove(self) -> None:
-        """Remove everything, except a directory that was there before."""
+        """Remove everything, except a directory that existed before."""
         shutil.rmtree(self.path, ignore_errors=True)
         os.close(self._lock_descriptor)
         os.close(self._descriptor)
@@ -244,7 +245,7 @@ def _in_use(path: Path) -> DirectoryError:
 
 
 def _home_of(directory: Path) -> Path:
-    """Return the server's own directory, of one that leads to it."""
+    """Return the server's own directory, found by the links in another directory."""
     return Path(os.path.realpath(directory / _CONTROL)).parent
 
 
@@ -264,7 +265,7 @@ def _check_length(path: Path) -> None:
 
 
 def _check_content(path: Path) -> None:
-    """Refuse a directory with files that are no server's, since everything in it is removed."""
+    """Refuse a directory with foreign files, since everything in it will be removed."""
     for entry in sorted(path.iterdir()):
         is_ours = entry.name in _OWN_NAMES or entry.name.startswith(_OUR_SOCKETS)
         is_ours |= entry.name in _LINKS and entry.is_symlink()
@@ -348,7 +349,7 @@ def bind_local_services(
 
 
 def _group_of(options: Options, service: Process, admitted: int | None) -> int | None:
-    """Return the group whose members may connect; None for the server's own user alone."""
+    """Return the group whose members may connect; None: only the server's own user."""
     name: str = service.group and options.value(service.group)
     if not name:
         return None

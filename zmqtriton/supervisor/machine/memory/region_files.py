@@ -1,9 +1,9 @@
 """The files of clients' shared memory: opened once, checked, and kept for later frontends.
 
-Opens nothing but regular files directly in /dev/shm, creates none, and never waits for one. Opens
-them with the server's rights, so a client gets only those that it could open itself. A file that a
-client truncates kills the processes that have it mapped. Stubs may map it if those who can truncate
-it could kill them anyway, until it has killed one.
+Opens only regular files directly in /dev/shm, creates none, and never waits for one. A client gets
+only files that it could open itself, although the server opens them with its own rights. A file
+that a client truncates kills the processes that have mapped it. Stubs may map a file if those who
+can truncate it could kill the stubs anyway, until the file has killed one.
 """
 
 from __future__ import annotations
@@ -70,7 +70,7 @@ class RegionFiles:
         """Set up; stubs may write to no region if `is_read_only`, and map all if `trusts_all`.
 
         The former is for stubs of other users, who have no right to clients' memory of their own.
-        With the latter a client gets any file, too.
+        With the latter, a client gets any file.
         """
         self._directory = directory
         self._trusts_all = trusts_all
@@ -81,7 +81,7 @@ class RegionFiles:
         self._limit = max(16, resource.getrlimit(resource.RLIMIT_NOFILE)[0] // 4)
 
     def open(self, region: OpenRegion) -> ZmqTritonError | bool:
-        """Open a region's file; return whether stubs may map it, or why it cannot be opened."""
+        """Open a region's file; return whether stubs may map it, or the error."""
         if len(self._files) >= self._limit:
             return Unavailable(
                 f"{self._limit} shared memory regions are registered already: unregister some"
@@ -129,9 +129,10 @@ class RegionFiles:
         return LentFile(os.dup(file.descriptor), file.is_suspect)
 
     def suspect(self, numbers: Iterable[int]) -> Suspects:
-        """Let stubs map those of these regions no more that may have killed one.
+        """Let stubs no longer map regions that may have killed one.
 
-        They are those that are cut short; or all if none is, since one may be whole again by now.
+        These are the truncated ones; or all if none is truncated, since a client may have restored
+        one.
         """
         files = {number: self._files[number] for number in numbers if number in self._files}
         cut = {number: file for number, file in files.items() if file.is_cut_short}
@@ -163,7 +164,7 @@ def is_file_of(status: os.stat_result, user: int, own_user: int | None = None) -
     """Return whether a user could open a file that this server, of `own_user`, has opened.
 
     An unknown user, of another machine or a container, can open the same files as the server's
-    user, unless that is root.
+    user, unless the server's user is root.
     """
     own_user = os.geteuid() if own_user is None else own_user
     if user in (_ROOT, own_user) or (user < 0 and own_user != _ROOT):
@@ -172,5 +173,5 @@ def is_file_of(status: os.stat_result, user: int, own_user: int | None = None) -
 
 
 def _is_own(status: os.stat_result) -> bool:
-    """True if only this server's user and root can truncate it: they could kill stubs, too."""
+    """True if only this server's user and root can truncate it: they could also kill stubs."""
     return status.st_uid in (os.geteuid(), 0) and not status.st_mode & _WRITABLE_BY_OTHERS

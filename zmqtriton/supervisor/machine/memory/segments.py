@@ -1,7 +1,7 @@
 """The registry of shared-memory segments: created on request, and opened for their readers.
 
-A segment has no name, and only registered ones can be asked for. The registry reads and writes none
-of them.
+A segment has no name, and only registered segments can be opened. The registry reads and writes
+none of them.
 """
 
 from __future__ import annotations
@@ -83,14 +83,14 @@ class SegmentRegistry:
 
     @property
     def bytes_by_owner(self) -> Mapping[int, int]:
-        """Return the bytes by the serial of their owner."""
+        """Return the bytes by the serial number of their owner."""
         return {owner: self.bytes_of(owner) for owner in self._segments}
 
     def bytes_of(self, owner: int) -> int:
         return sum(map(_host_bytes, self._segments.get(owner, {}).values()))
 
     def bytes_of_model(self, model: str) -> int:
-        """Return the bytes of a limited model, those of its dead processes included."""
+        """Return the bytes of a limited model, including its dead processes'."""
         return sum(self.bytes_of(o) for o, name in self._model_of.items() if name == model)
 
     @property
@@ -100,7 +100,7 @@ class SegmentRegistry:
     # ------------------------------------------------------------- messages
 
     def handle_message(self, serial: int, message: Any, quota: Quota = NO_QUOTA) -> None:
-        """Handle one of SEGMENT_MESSAGES from a process; `quota` is that of its model."""
+        """Handle a message of a process, of SEGMENT_MESSAGES; `quota` is its model's."""
         if isinstance(message, wire.CreateSegment):
             self._create_segment(serial, message, quota)
         elif isinstance(message, wire.OpenSegment):
@@ -141,9 +141,9 @@ class SegmentRegistry:
         self._send(serial, wire.SegmentCreated(number, size, 0, ""), None if handle else descriptor)
 
     def _refusal(self, own: Mapping[int, _Segment], number: int, size: int, host_bytes: int) -> str:
-        """Return why a process with these segments may not have this one; "" if it may.
+        """Return why a process may not have this further segment; "" if it may.
 
-        A process may not have more than is then left for all others together. So one process alone
+        A process may have no more than then remains for all others together. So one process alone
         gets up to a half of the budget, two get up to a third each, and a new one always gets some.
         """
         if number in own or size < 1:
@@ -205,7 +205,7 @@ class SegmentRegistry:
         self._region_handles[number] = size, handle
 
     def region_closed(self, number: int) -> set[int]:
-        """Tell a closed region's readers, and return them; they keep what they still read."""
+        """Notify a closed region's readers, and return them; they keep it while they read it."""
         self._region_handles.pop(number, None)
         readers = self._region_readers.pop(number, set())
         for reader, owner in readers:
@@ -213,9 +213,9 @@ class SegmentRegistry:
         return {reader for reader, _ in readers}
 
     def explain_death(self, serial: int, reason: Reason) -> Reason:
-        """Return the reason of a death, which may be clients' regions that have become shorter.
+        """Return the reason of a death, which may be a client's region that was truncated.
 
-        No stub maps those any more. To be called before process_died().
+        Stubs do not map such regions any more. Called before process_died().
         """
         if self._regions is None or reason.values.get("signal") != _TRUNCATED:
             return reason
@@ -246,7 +246,7 @@ class SegmentRegistry:
     # ---------------------------------------------------------------- deaths
 
     def process_died(self, serial: int) -> None:
-        """Note a death. What the process owned can be asked for until keep() says otherwise.
+        """Record a death. Others may still open the process's segments until keep() decides.
 
         Memory on a GPU is gone with its owner.
         """

@@ -1,6 +1,6 @@
-"""The data of one child, the listener for all of them, and the keepers of parts of them.
+"""The data of one child, the listener for all children, and the keepers of parts of them.
 
-`children.py` starts them, receives, signals and reaps.
+`children.py` starts them, receives their messages, signals and reaps them.
 """
 
 from __future__ import annotations
@@ -65,12 +65,12 @@ class Child:
 
     @property
     def is_users(self) -> bool:
-        """True if its process is a user's, which is never signalled."""
+        """True if its process belongs to a user, who alone may signal it."""
         return self.is_guest or self.guest > 0
 
 
 class ChildListener(Protocol):
-    """Hears of the children's events; the core implements it."""
+    """The receiver of the children's events; the core implements it."""
 
     def process_started(self, serial: int, pid: int, started_s: float) -> None:
         """Handle the start of a process: it can get its Bootstrap now."""
@@ -83,25 +83,25 @@ class ChildListener(Protocol):
         crash: str = "",
         had_begun: bool = False,
     ) -> None:
-        """The process is dead, and everything that it had sent was received before."""
+        """Handle the death of a process, after all messages that it had sent."""
 
     def caller_ended(self, serial: int) -> None:
-        """A caller on the control socket has closed its end, or is dead."""
+        """Handle the end of a caller on the control socket, which has closed its end or is dead."""
 
     def process_frozen(self, serial: int) -> None:
-        """The process was stopped by a signal and does not go on."""
+        """Handle a process that was stopped by a signal and not continued."""
 
     def memory_exceeded(self, serial: int, reason: Reason) -> None:
-        """The process has more memory than its model may have."""
+        """Handle a process that has more memory than its model may have."""
 
     def worker_forked(self, pid: int, started_s: float) -> int:
-        """Gunicorn has forked; return the serial number of the new process's lifeline."""
+        """Handle a fork of gunicorn; return the serial number of the new process's lifeline."""
 
     def messages_malformed(self, messages: int) -> None:
-        """Messages were dropped because they did not decode."""
+        """Count messages that were dropped because they could not be decoded."""
 
     def message_received(self, serial: int, message: Any) -> None:
-        """A message came from a process, or from a caller on the control socket."""
+        """Handle a message of a process, or of a caller on the control socket."""
 
 
 class LivingChildren(Protocol):
@@ -131,7 +131,7 @@ _POLLS = 2
 
 
 class FrozenProcesses:
-    """Finds processes that were stopped and do not go on."""
+    """Finds processes that were stopped by a signal and not continued."""
 
     def __init__(self, children: LivingChildren, listener: ChildListener) -> None:
         self._children = children
@@ -140,7 +140,7 @@ class FrozenProcesses:
         self._stopped = set[int]()
 
     def poll(self) -> None:
-        """Report processes that are frozen. To be called once a second."""
+        """Report frozen processes; called once a second."""
         self._stopped |= take_stopped_children()
         for child in self._children.all():
             # The kernel tells of own children, since to look at a thousand takes long.
@@ -162,8 +162,8 @@ _MAX_PAGES = 32
 class LastPages:
     """The progress pages of the stubs that died last, for a broker that starts after their deaths.
 
-    It reads there which requests a stub may have begun, and refuses no others. A broker that is
-    alive reads the page that it has mapped itself.
+    The broker reads there which requests a stub may have begun, and refuses no others. A living
+    broker reads the page that it has mapped itself.
     """
 
     def __init__(self) -> None:
@@ -171,7 +171,7 @@ class LastPages:
         self._pages: dict[int, int] = {}
 
     def keep(self, serial: int, page: int) -> bool:
-        """Keep the page of a dead stub, and own its descriptor; True if that had begun a batch."""
+        """Keep the page of a dead stub, and own its descriptor; True if it had begun a batch."""
         self._pages[serial] = page
         if len(self._pages) > _MAX_PAGES:
             os.close(self._pages.pop(next(iter(self._pages))))
@@ -186,7 +186,7 @@ class LastPages:
 
 
 class StreamSockets:
-    """The sockets at which stubs publish streams, whose files may be lost under them."""
+    """The sockets where stubs publish streams; their files may be removed while in use."""
 
     def __init__(self, directory: str, children: LivingChildren) -> None:
         self._directory = directory
@@ -199,7 +199,8 @@ class StreamSockets:
     def renew(self) -> None:
         """Make the sockets of all stubs again. Raises OSError.
 
-        Each stub goes on at a listener of ours, since it may run as a user who cannot make one.
+        Each stub continues on a socket that this process makes, since it may run as a user who
+        cannot make one.
         """
         for child in self._children.all():
             if child.progress_page is None:
@@ -214,8 +215,8 @@ class StreamSockets:
 class ReadinessLifelines:
     """The second lifelines of stubs whose models define is_ready.
 
-    A thread of the stub answers there while the main one may be in execute(). There is one question
-    at a time, so that nothing ever waits to be written.
+    A thread of the stub answers there while the main thread may be in execute(). There is only one
+    question at a time, so that none ever waits to be written.
     """
 
     def __init__(self, selector: selectors.BaseSelector, listener: ChildListener) -> None:

@@ -1,7 +1,7 @@
 """The children in the service's loop: descriptors to watch, messages to pass on, deaths to report.
 
 A death is reported after everything that the dead process has sent. The end of its lifeline alone
-proves nothing, since a child of the model may hold it open.
+proves nothing, since a child of the model may hold the lifeline open.
 """
 
 from __future__ import annotations
@@ -156,7 +156,7 @@ class Children:
             child.output = self._outputs.follow_stub(reading, stub, process.pid)
 
     def begin_thread(self, child: Child, reading: int, spec: StubSpec, thread: int) -> None:
-        """Take over a stub that is a thread; what it may take is its process's to count."""
+        """Take over a stub that is a thread; its process's limits count for it."""
         child.pid, child.thread = self._children[child.host].pid, thread
         child.quota = Quota(spec.quota.model, spec.quota.max_segment_bytes)
         self.watch(child)
@@ -185,7 +185,7 @@ class Children:
         )
 
     def kill(self, serial: int, reason: str) -> None:
-        """Kill a process with which there is no talking any more, or leave a caller."""
+        """Kill a process with which communication failed, or drop a caller."""
         child = self._children.get(serial)
         if child is None:
             return
@@ -200,7 +200,7 @@ class Children:
     def send(self, serial: int, message: Any, descriptor: int | None = None) -> None:
         """Send a message and a copy of the descriptor.
 
-        If the process is dead it is lost; the death is reported separately.
+        The message to a dead process is lost; the death is reported separately.
         """
         child = self._children.get(serial)
         is_probe = type(message) is wire.Call and message.verb == "is_ready"
@@ -225,7 +225,7 @@ class Children:
             self.update_write_interest(child)
 
     def update_write_interest(self, child: Child) -> None:
-        """Watch for room to write as long as messages wait for it."""
+        """Watch for room to write as long as messages wait."""
         has_backlog = child.lifeline.is_backed_up and not child.lifeline.ended
         if has_backlog != child.is_watched_for_writing:
             child.is_watched_for_writing = has_backlog
@@ -274,7 +274,7 @@ class Children:
                 _log.warning(text, child.pid)
 
     def _handle_fork_message(self, child: Child, message: Any) -> None:
-        """Take a message of the fork server or a template; a model can make the latter send any."""
+        """Handle a message of the fork server or a template, which a model may have made."""
         if isinstance(message, wire.Synced):
             self.templates.ready(child.serial) if child.is_template else self.fork_server.ready()
         elif isinstance(message, wire.CallResult):
@@ -311,11 +311,11 @@ class Children:
     # -------------------------------------------------------------- watching
 
     def detect_frozen(self) -> None:
-        """Find frozen processes. To be called once a second."""
+        """Find frozen processes; called once a second."""
         self._frozen.poll()
 
     def reap_orphans(self) -> None:
-        """Reap orphans. To be called once a second."""
+        """Reap orphans; called once a second."""
         if self.fork_server.is_under_way or self.templates.is_under_way:
             # One of them may be a child whose death is not noticed yet, and its status is needed.
             return
@@ -323,7 +323,7 @@ class Children:
         self._kill_strays()
 
     def _kill_strays(self) -> None:
-        """Kill processes in other groups that dead stubs have left, which are ours now."""
+        """Kill processes in other groups that dead stubs have left to this process."""
         ways = (self.fork_server, self.templates)
         processes.kill_strays(
             self._directory,

@@ -1,6 +1,6 @@
 """The command lines of the children, which `ps` shows, and the variables that models get.
 
-Models get all variables but those that the server is to keep.
+Models get all variables but those that the server keeps.
 """
 
 from __future__ import annotations
@@ -119,7 +119,7 @@ def role_command(
 
 
 def _command_of(role: str, lifeline: int) -> list[str]:
-    """Return the command of a process. Raises InternalError for an add-on that is missing."""
+    """Return the command of a process. Raises InternalError for a missing add-on."""
     name = role.removeprefix(ADD_ON)
     module = _MODULES.get(role) or addons.processes().get(name, ("",))[0]
     if not module:
@@ -162,7 +162,7 @@ def stub_arguments(spec: StubSpec) -> tuple[list[str], list[str]]:
 
 
 def stub_command(spec: StubSpec, descriptors: Iterable[int]) -> list[str]:
-    """Return the command, by path: the model's interpreter sees nothing else of ours."""
+    """Return the command, by path, since the model's interpreter sees no other file of ours."""
     options, words = stub_arguments(spec)
     environment, pairs = spec.environment, zip(options, map(str, descriptors), strict=True)
     if environment.support_directory:
@@ -171,7 +171,7 @@ def stub_command(spec: StubSpec, descriptors: Iterable[int]) -> list[str]:
 
 
 def at_leisure(words: list[str]) -> list[str]:
-    """Return the command behind our Python, unless it has that: a model's may be slow to load."""
+    """Prefix the command with our Python, if it has another one: a model's may be slow to load."""
     return words if words[0] == sys.executable else [*_AT_LEISURE, *words]
 
 
@@ -186,11 +186,11 @@ def withheld(
 ) -> dict[str, str]:
     """Return the variables that models do not get, each with the `--model-env` that passes it.
 
-    `named` has names, and beginnings of names with a `*` behind, that the operator lets pass.
+    `named` has the names that the operator lets pass; a `*` at the end means any ending.
 
-    All but those that hold what the server itself was given to keep: its credentials, and what
-    systemd has told it. An operator who names variables restricts models to these and to what
-    libraries need.
+    Without names, models get all variables but those that were given to the server itself: its
+    credentials, and systemd's messages to it. An operator who names variables restricts models to
+    these and to the variables that libraries need.
     """
     patterns = tuple(named)
     if patterns:

@@ -1,8 +1,8 @@
 """The fork server as the supervisor uses it: it forks stubs and templates, others are spawned.
 
-It has loaded what stubs on the server's own interpreter need, so it serves only those. At the
-server's start, stubs wait for it; later they do not, and a stub that it does not fork in time is
-spawned. So are the templates of models. Decides what to do; a `ForkServerActions` does it.
+It has loaded the modules that stubs on the server's own interpreter need, so it serves only those.
+At the server's start, stubs wait for it; later they do not, and a stub or template that it does not
+fork in time is spawned. Decides only; a `ForkServerActions` acts.
 """
 
 from __future__ import annotations
@@ -44,12 +44,12 @@ class StubSpec(NamedTuple):
 
     @property
     def is_template(self) -> bool:
-        """True for the start of that process itself."""
+        """True for the start of the template itself."""
         return self.template is not None and self.serial == self.template.serial
 
 
 class PendingStub(Protocol):
-    """The supervisor's part of a stub that the fork server was asked for."""
+    """The supervisor's part of a stub that was requested from the fork server."""
 
     def adopt(self, pid: int) -> None:
         """Take over the new process. Raises OSError if it does not exist."""
@@ -59,7 +59,7 @@ class PendingStub(Protocol):
 
 
 class ForkedStub:
-    """A stub that the fork server was asked for, until its process is known."""
+    """A stub that was requested from the fork server, until its process is known."""
 
     def __init__(self, child: Child, reading: int, begin: Callable[[int], None]) -> None:
         self._child = child
@@ -77,16 +77,16 @@ class ForkedStub:
 
 
 class ForkServerActions(Protocol):
-    """Acts on the decisions."""
+    """Forks, spawns and kills stubs."""
 
     def request_fork(self, fork_server: int, spec: StubSpec) -> PendingStub:
-        """Ask the fork server for a stub. Raises OSError if it cannot be reached."""
+        """Request a stub from the fork server. Raises OSError if it cannot be reached."""
 
     def spawn_stub(self, spec: StubSpec) -> None:
         """Start the stub or template as a new program."""
 
     def kill(self, serial: int, reason: str) -> None:
-        """Kill the process with this serial, and log why."""
+        """Kill the process with this serial number, and log the reason."""
 
 
 @dataclass
@@ -113,11 +113,11 @@ class ForkServerLife:
 
     @property
     def is_under_way(self) -> bool:
-        """True if a process may have become a child of this one without being known yet."""
+        """True if a process may have become a child of this one and is not yet known."""
         return bool(self._pending)
 
     def may_come(self, serial: int) -> bool:
-        """Return whether a stub may have been forked that is not known yet."""
+        """Return whether a stub may have been forked and is not yet known."""
         return serial in self._pending
 
     def start(self, spec: StubSpec) -> None:
@@ -179,7 +179,7 @@ class ForkServerLife:
             self._spawner.spawn_stub(spec)
 
     def tick(self, now_s: float) -> None:
-        """Kill a fork server that is late. To be called once a second."""
+        """Kill a fork server that is late; called once a second."""
         ends = [request.until_s for request in self._pending.values()]
         if self._until_s is not None:
             ends.append(self._until_s)
@@ -189,7 +189,7 @@ class ForkServerLife:
             self._spawner.kill(fork_server, "it is late with a stub, or with its own start")
 
     def close(self) -> None:
-        """Fork nothing any more."""
+        """Stop forking."""
         for request in self._pending.values():
             request.pending.drop()
         specs = (*self._queue, *(request.spec for request in self._pending.values()))

@@ -1,7 +1,7 @@
 """Callers on the control socket that take part as frontends, and the instances that they run.
 
-Their processes are the users' own: none is ever signalled, and their ends are only noticed. An
-instance that would be killed is fenced off instead, and its lifeline closed.
+Their processes belong to users: none is ever signalled, and only their ends are noticed. Instead of
+a kill, an instance is fenced off and its lifeline closed.
 """
 
 from __future__ import annotations
@@ -69,7 +69,7 @@ class Guests:
     # ------------------------------------------------------------- instances
 
     def start_instance(self, host: GuestHost, action: SpawnStub, page: int) -> None:
-        """Have a guest run an instance; the page belongs to that from here on."""
+        """Let a guest run an instance, which owns the page from now on."""
         serial = action.serial
         guest = self._children.find(host.guest)
         if guest is None or not guest.is_guest:
@@ -97,7 +97,7 @@ class Guests:
         self._listener.process_started(serial, guest.pid, clock.now_s())
 
     def signal(self, instance: Child, number: int) -> None:
-        """Do to an instance what the signal would do to a process."""
+        """Treat an instance as the signal would treat a process."""
         if number not in _DEADLY:
             return
         assert instance.progress_page is not None

@@ -1,8 +1,8 @@
-"""The output of children: of stubs it becomes records of the server's log, of others its lines.
+"""The output of children: a stub's becomes records of the server's log, others' are its lines.
 
 Each line of a stub carries the instance's name and its number, where other records have file and
-line. A model that floods its output loses lines, which are counted; the last lines, with
-the place of a crash, are kept to explain a death.
+line. A model that floods its output loses lines, which are counted; the last lines, with the place
+of a crash, are kept to explain a death.
 """
 
 from __future__ import annotations
@@ -59,9 +59,9 @@ _IMPORT = ("<frozen importlib", "/importlib/__init__.py")
 
 
 def unblock(writing: int) -> dict[str, str | None]:
-    """Prepare the pipe of a process of the server, which must not wait for its reader.
+    """Prepare the output pipe of a server process, which must not wait for its reader.
 
-    Return its variables: whether the pipe leads to systemd's journal, as in `logs`.
+    Returns variables for the process: whether the pipe leads to systemd's journal, as in `logs`.
     """
     os.set_blocking(writing, False)
     with suppress(OSError):  # a user who is not root may have so many pages of pipes, no more
@@ -103,9 +103,9 @@ class Outputs:
         self._waiting: deque[StubOutput] = deque()
 
     def follow_process(self, descriptor: int, pid: int) -> Callable[[], None]:
-        """Pass on the output of a process of the server; return a function that reads its end.
+        """Pass on the output of a server process; return a function that reads the rest.
 
-        The pipe is read until its end, since what the process has forked may have it, too.
+        The pipe is read until its end, since forks of the process may write to it.
         """
         lines = Lines()
 
@@ -147,10 +147,10 @@ class Outputs:
 
 
 class StubOutput:
-    """The output of one stub: what its pipe has brought waits for the loop, which logs it."""
+    """The output of one stub: data from its pipe wait for the loop, which logs them."""
 
     def __init__(self, stub: StubName, pid: int, on_waiting: Callable[[StubOutput], None]) -> None:
-        """Set up; `on_waiting` is called in the thread if lines wait that did not before."""
+        """Set up; `on_waiting` is called in the thread when the first lines wait."""
         self.stub_name = stub
         self._pid = pid
         self._on_waiting = on_waiting
@@ -175,7 +175,7 @@ class StubOutput:
         self.dropped_lines = 0
 
     def take(self, data: bytes) -> None:
-        """Have lines wait for the loop; called in the thread that reads."""
+        """Let lines wait for the loop; called in the reading thread."""
         whole = self._lines.cut(data)
         if whole and self._stacks is not None:
             whole = self._stacks.divert(whole)
@@ -193,7 +193,7 @@ class StubOutput:
             self._on_waiting(self)
 
     def take_stacks(self) -> StackLines:
-        """Keep the lines of stacks from now on, in place of logging them, and return them."""
+        """Keep lines of stacks from now on, instead of logging them, and return the collection."""
         self._stacks = StackLines()
         return self._stacks
 
@@ -219,7 +219,7 @@ class StubOutput:
         return bool(self._waiting)
 
     def catch_up(self) -> None:
-        """Log the lines of the pipe: they precede a line that has come another way."""
+        """Log the lines of the pipe, which precede a line that has come another way."""
         self.read()
         while self.log_some():
             pass
@@ -231,7 +231,7 @@ class StubOutput:
     def close(self) -> None:
         """Log the remaining lines.
 
-        A child of the model may hold the other end open and go on for ever.
+        A child of the model may hold the other end open and run for ever.
         """
         self.leave()
         self.take(b"")
@@ -250,7 +250,8 @@ class StubOutput:
     def last_words(self) -> str:
         """Return Python's report of its own crash, or else the last line with any text.
 
-        A line about a thread that could not start says more than the crash of a library after it.
+        A line about a thread that could not start explains more than the crash of a library after
+        it.
         """
         lines = [line.strip() for line in self._recent_lines if line.strip()]
         for line in filter(fitness.is_task_shortage, lines):
@@ -301,7 +302,7 @@ class StubOutput:
 
 
 def _shown(data: bytes) -> str:
-    """Return a line as a terminal would show it in the end, where a progress bar overwrites it."""
+    """Return a line as a terminal finally shows it, after a progress bar has overwritten it."""
     shown = data.rstrip(b"\r").rpartition(b"\r")[2]
     return shown[:_MAX_LINE_BYTES].decode("utf-8", "replace")
 
@@ -313,7 +314,7 @@ def _about(stub: StubName, traces: str = "") -> dict[str, Any]:
 
 
 def log_line(said: wire.LogLine, pid: int, output: StubOutput | None) -> None:
-    """Log a line of a process; that of a stub under the model's name."""
+    """Log a line of a process; a stub's line under the model's name."""
     origin = (pid, said.file, said.line)
     level = LEVEL_NUMBERS.get(said.level, logging.INFO)
     about: dict[str, Any] = {}
@@ -324,7 +325,7 @@ def log_line(said: wire.LogLine, pid: int, output: StubOutput | None) -> None:
 
 
 def find_crash(lines: Sequence[str]) -> str:
-    """Return the last crash in these lines and where in the model it happened; or ""."""
+    """Return the last crash in these lines and its place in the model; or ""."""
     fatal = [n for n, line in enumerate(lines) if line.startswith(FATAL_PREFIX)]
     if not fatal:
         return ""

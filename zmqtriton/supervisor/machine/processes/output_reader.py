@@ -1,7 +1,7 @@
-"""A thread that reads what all children print, so that none of them waits for the supervisor.
+"""A thread that reads the output of all children, so that none waits for the supervisor.
 
-Whatever the loop is busy with, a pipe is emptied as fast as a process may reasonably fill it. Where
-no thread can begin the loop reads, until the next process is started and one can.
+Even if the loop is busy, a pipe is emptied as fast as a process may reasonably fill it. If no
+thread can begin, the loop reads until the next process starts and a thread can begin.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _MOST_READS = 64
 
 
 class Pipe:
-    """The reading end of what a process prints."""
+    """The reading end of a process's output pipe."""
 
     def __init__(self, descriptor: int, take: Callable[[bytes], None]) -> None:
         self.descriptor = descriptor
@@ -34,10 +34,10 @@ class Pipe:
 
 
 class OutputReader:
-    """Gives what it reads to a function for each pipe, which it calls in its thread."""
+    """Passes the data of each pipe to the pipe's function, which it calls in its thread."""
 
     def __init__(self, selector: selectors.BaseSelector) -> None:
-        """Set up; where there is no thread, the loop of the selector reads."""
+        """Set up; without a thread, the loop of the selector reads."""
         self._selector = selector
         self._is_in_loop = False
         self._epoll = select.epoll()
@@ -76,7 +76,7 @@ class OutputReader:
             self._selector.unregister(self._epoll)
 
     def read_now(self, pipe: Pipe, at_most: int = _MOST_READS) -> None:
-        """Read the bytes that are there, in the calling thread."""
+        """Read the available bytes, in the calling thread."""
         with self._lock:
             for _ in range(at_most):
                 if not self._is_open(pipe) or not self._read(pipe):
@@ -90,7 +90,7 @@ class OutputReader:
                 self._end(pipe)
 
     def close(self) -> None:
-        """Leave all pipes that are left, and end the thread."""
+        """Close all remaining pipes, and end the thread."""
         for pipe in list(self._pipes.values()):
             self.leave(pipe)
         os.close(self._theirs)
@@ -112,7 +112,7 @@ class OutputReader:
                 time.sleep(_PAUSE_S)
 
     def _read_ready(self) -> None:
-        """Read in place of the thread, each pipe once."""
+        """Read each pipe once, instead of the thread."""
         self._read_each([descriptor for descriptor, _ in self._epoll.poll(0)])
 
     def _read_each(self, descriptors: Iterable[int]) -> bool:
@@ -126,7 +126,7 @@ class OutputReader:
         return was_full
 
     def _read(self, pipe: Pipe) -> int:
-        """Read once; return how much."""
+        """Read once; return the number of bytes."""
         try:
             data = os.read(pipe.descriptor, _READ_BYTES)
         except BlockingIOError:

@@ -1,8 +1,8 @@
 """Starts, signals and reaps children; nothing else in the project uses Popen.
 
-A child gets a process group of its own, the named descriptors, and nothing else of the
-supervisor's. When the supervisor dies, the kernel kills all but those that then have something to
-do. A pidfd shows its death.
+A child gets its own process group, the named descriptors, and nothing else of the supervisor's.
+When the supervisor dies, the kernel kills all children but those that then have work to do. A pidfd
+shows a child's death.
 """
 
 from __future__ import annotations
@@ -56,10 +56,10 @@ def reap_orphans(children: Container[int]) -> None:
 def kill_strays(
     directory: str, children: AbstractSet[int], may_live: Callable[[int], bool]
 ) -> None:
-    """Kill adopted processes that descend from stubs that are dead, and their descendants.
+    """Kill adopted processes that dead stubs have left, and their descendants.
 
-    `children` are the pids of children with a lifeline, and `may_live` says whether the stub with
-    a serial may be alive.
+    `children` has the pids of children with a lifeline, and `may_live` returns whether the stub
+    with a serial number may be alive.
     """
     for pid in set(_child_pids()) - children:
         mark = stub_mark.read(pid)
@@ -77,7 +77,7 @@ def kill_strays(
 def kill_orphans(within_s: float, but: AbstractSet[int]) -> None:
     """Kill the orphans that are left when no child has a Process any more.
 
-    Those that cannot be killed in this time, since they wait for a disk, are left to the kernel.
+    Orphans that cannot be killed in this time, since they wait for a disk, are left to the kernel.
     """
     deadline_s = time.monotonic() + within_s
     left = set(but)
@@ -136,13 +136,13 @@ class ChildProcess:
 
     @property
     def is_dead(self) -> bool:
-        """True once reap() does not wait."""
+        """True once reap() returns at once."""
         return not await_ends([self.pidfd], 0.0)
 
     def signal(self, number: int, group: bool, thread: str = "") -> None:
-        """Send a signal, unless it is dead; with `thread` to the thread of this name, if any.
+        """Send a signal to a living process; with `thread`, to its thread of this name, if any.
 
-        Its number cannot be another's before it is reaped.
+        Before the process is reaped, no other process can have its pid.
         """
         if self._is_reaped:
             return
@@ -161,7 +161,7 @@ class ChildProcess:
             signal.pidfd_send_signal(self.pidfd, number)
 
     def reap(self) -> Reason:
-        """Reap a dead process and kill the rest of its group; return how it ended."""
+        """Reap a dead process and kill the rest of its group; return the reason of its end."""
         self.signal(signal.SIGKILL, group=True)
         status = self._reap_child()
         self._is_reaped = True
@@ -176,7 +176,7 @@ def signal_thread(pid: int, thread: int, number: int = signal.SIGABRT) -> bool:
 
 
 def find_thread(pid: int, name: str) -> int:
-    """Return the thread of a process that has this name, the oldest of several; 0 if none has."""
+    """Return the thread of a process with this name, the oldest of several; 0 without one."""
     with suppress(OSError):  # the process has ended, or belongs to another user
         for thread in sorted(map(int, os.listdir(f"/proc/{pid}/task"))):
             if Path(f"/proc/{pid}/task/{thread}/comm").read_bytes() == f"{name}\n".encode():
@@ -189,7 +189,7 @@ _CRASHES = frozenset({signal.SIGSEGV, signal.SIGABRT, signal.SIGBUS, signal.SIGI
 
 
 def not_started(error: Exception) -> Reason:
-    """Return why there is no process that was to be started."""
+    """Return the reason why a process could not be started."""
     text = f"it cannot be started: {error}"
     if isinstance(error, BlockingIOError):  # EAGAIN, which is said of processes, too
         text += f"; {fitness.explain_task_limits()}"
@@ -197,7 +197,7 @@ def not_started(error: Exception) -> Reason:
 
 
 def ended(text: str) -> Reason:
-    """Return why a process is gone whose exit status is not seen."""
+    """Return the reason why a process is gone, if its exit status is unknown."""
     return Reason.of(Kind.OTHER, text)
 
 
@@ -275,9 +275,9 @@ def spawn(
 def start_copy(name: str, run: Callable[[Lifeline], None]) -> tuple[ChildProcess, Lifeline]:
     """Start a copy of this process that does nothing but `run`. Raises OSError.
 
-    It has this process's memory, but not its descriptors, so that a copy that cannot be killed
-    keeps no socket open. It cannot control other processes. Threads of this process may have held
-    locks at the fork, so `run` uses only what the main thread alone uses, and logs nothing.
+    The copy has this process's memory, but not its descriptors, so that a copy that cannot be
+    killed keeps no socket open. It cannot control other processes. Threads of this process may have
+    held locks at the fork, so `run` uses only objects of the main thread, and logs nothing.
     """
     parent = os.getpid()
     ours, theirs = pair()
@@ -309,7 +309,7 @@ def start_copy(name: str, run: Callable[[Lifeline], None]) -> tuple[ChildProcess
 
 
 def _become_copy(name: str, parent: int, kept: int) -> None:
-    """Give up all that belongs to the parent, but for one descriptor."""
+    """Give up all resources of the parent, except one descriptor."""
     prctl.die_with(parent)
     prctl.give_up_privileges()
     os.setpgid(0, 0)
@@ -329,7 +329,7 @@ def _become_copy(name: str, parent: int, kept: int) -> None:
 
 
 def _write_oom_score(pid: str, score: int) -> None:
-    """Say how much sooner than the supervisor the kernel may choose it when memory runs out."""
+    """Set how much sooner than the supervisor the kernel may kill it for lack of memory."""
     try:
         Path(f"/proc/{pid}/oom_score_adj").write_text(str(score))
     except OSError:

@@ -1,8 +1,8 @@
-"""Keeps processes of models to the memory and the share of the cores that they may have.
+"""Limits the memory and the share of the cores of model processes.
 
-Where the server may make control groups, and has that add-on, the kernel does it; elsewhere memory
-is measured once a second and CPU weights become nice values. Says which process has taken too much;
-the core decides what becomes of it.
+If the server may make control groups, and has that add-on, the kernel enforces the limits;
+otherwise memory is measured once a second and CPU weights become nice values. Reports which process
+has taken too much; the core decides what follows.
 """
 
 from __future__ import annotations
@@ -45,20 +45,20 @@ _COUNTER = re.compile(r"^oom_kill (\d+)$", re.MULTILINE)
 
 
 def nice_value(weight: int, usual: int = 0) -> int:
-    """Return the nice value whose share comes closest to that of a CPU weight.
+    """Return the nice value whose share of the cores comes closest to a CPU weight's.
 
-    `usual` is that of the usual weight.
+    `usual` is the nice value of the usual weight.
     """
     steps = math.log(weight / USUAL_CPU_WEIGHT) / math.log(_NICE_RATIO)
     return max(_LEAST_NICE, min(_MAX_NICE, usual - round(steps)))
 
 
 class NoControlGroups(Exception):
-    """Raised if the server cannot make control groups; says why."""
+    """Raised, with the reason, if the server cannot make control groups."""
 
 
 class ControlGroups(Protocol):
-    """Control groups of instances, by their serials; the kernel enforces the limits."""
+    """Control groups of instances, by serial number; the kernel enforces the limits."""
 
     #: The directory with the control groups of all models.
     own: Path
@@ -82,10 +82,10 @@ class ControlGroups(Protocol):
         """Remove the group of a dead instance, and kill the processes left in it."""
 
     def remove_empty(self) -> None:
-        """Remove empty groups. To be called once a second."""
+        """Remove empty groups; called once a second."""
 
     def close(self) -> None:
-        """Remove all groups; the processes of models are dead."""
+        """Remove all groups, once the processes of models are dead."""
 
 
 #: Makes groups of processes, so that the kernel limits models.
@@ -122,7 +122,7 @@ class QuotaEnforcement:
         self._excesses: dict[str, int] = {}
 
     def prepare_groups(self) -> None:
-        """Let the kernel enforce the limits where it can. Call this before the first child."""
+        """Let the kernel enforce the limits if it can. Call this before the first child."""
         try:
             self._groups = prepare_control_groups()
         except NoControlGroups as error:
@@ -186,7 +186,7 @@ class QuotaEnforcement:
     # ------------------------------------------------------------- looking
 
     def poll(self) -> None:
-        """Look at the memory of limited processes. To be called once a second."""
+        """Check the memory of limited processes; called once a second."""
         self._out_of_memory.poll(time.monotonic())
         if self._groups is not None:
             self._groups.remove_empty()
@@ -207,7 +207,7 @@ class QuotaEnforcement:
             self._report(serial, Reason.of(Kind.OVER_MEMORY_QUOTA, text, limit=limit))
 
     def use_of(self, model: str) -> QuotaUse:
-        """Return a model's use, as of the last look."""
+        """Return a model's use, as of the last check."""
         memory = [m for s, m in self._memory.items() if self._children[s].quota.model == model]
         return QuotaUse(
             self._segments.bytes_of_model(model),
@@ -218,13 +218,13 @@ class QuotaEnforcement:
 
     @property
     def means(self) -> str:
-        """Return the means of enforcement, in words."""
+        """Return the means of enforcing the limits, in words."""
         if self._groups is not None:
             return f"control groups below {self._groups.own}"
         return f"looking every second, and nice values, since {self._why_no_groups}"
 
     def close(self) -> None:
-        """Leave nothing behind; all children are dead."""
+        """Remove all traces, once all children are dead."""
         if self._groups is not None:
             self._groups.close()
 
@@ -232,8 +232,8 @@ class QuotaEnforcement:
 def own_memory_bytes(pid: int, proc: Path = Path("/proc")) -> int:
     """Return the private memory of a process and its descendants.
 
-    Files and shared memory do not count. Pages that a fork has in common with its parent count in
-    both: to tell them apart takes long.
+    Files and shared memory do not count. Pages that a fork shares with its parent count in both: to
+    distinguish them takes long.
     """
     family = [pid]
     for each in family:
@@ -260,10 +260,10 @@ def _children(process: Path) -> list[int]:
 
 
 class OomDetector:
-    """Tells whether the kernel has just killed a process because memory had run out.
+    """Finds out whether the kernel has just killed a process because memory had run out.
 
-    Such a process dies of SIGKILL like any other, so the kernel's counters are read: those of
-    the control group if there is one, else the machine's. They do not say who was killed.
+    Such a process dies of SIGKILL like any other, so the kernel's counters are read: the control
+    group's if it has one, else the machine's. They do not name the killed process.
     """
 
     def __init__(
@@ -273,7 +273,7 @@ class OomDetector:
         now_s: float = 0.0,
         group: Path | None = None,
     ) -> None:
-        """Set up; `group` has all processes of the server, if its own one has not."""
+        """Set up; `group` contains all processes of the server, if its own group does not."""
         self._proc = proc
         self._groups = groups
         self._group = group
@@ -281,14 +281,14 @@ class OomDetector:
         self._changed_s = now_s - 2 * _RECENT_KILL_S
 
     def poll(self, now_s: float) -> None:
-        """Read the counters. To be called once a second."""
+        """Read the counters; called once a second."""
         killed = self._count()
         if killed != self._kill_count:
             self._kill_count = killed
             self._changed_s = now_s
 
     def explain_death(self, reason: Reason, now_s: float) -> Reason:
-        """Return the probable reason of a death, or `reason` if it was something else."""
+        """Return the probable reason of a death; `reason` itself if memory was not the cause."""
         if reason.values.get("signal") != "SIGKILL":
             return reason
         self.poll(now_s)

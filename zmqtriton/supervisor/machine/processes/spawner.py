@@ -31,7 +31,7 @@ _BEGUN_BYTES = 1 << 18
 
 
 class Spawner:
-    """Starts broker, frontends, stubs and helpers, each with what it inherits."""
+    """Starts broker, frontends, stubs and helpers, with the descriptors that each inherits."""
 
     def __init__(
         self,

@@ -1,7 +1,7 @@
-"""The stacks that stubs write when they are asked to: taken out of their outputs, and not logged.
+"""The stacks that stubs write on request: taken from their outputs, and not logged.
 
-Python writes them in C, in the handler of a signal, so also where a model keeps the interpreter's
-lock for ever. Nothing tells their end: a pause is the end.
+Python writes them in C, in the handler of a signal, so it can even while a model keeps the
+interpreter's lock for ever. Nothing marks the end of the stacks: a pause is taken as the end.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _QUIET_S = 0.3
 
 
 class StackLines:
-    """The lines of stacks among those of one output, from a question for them on."""
+    """The lines of stacks in one output, from a request for stacks on."""
 
     def __init__(self) -> None:
         self.lines: list[bytes] = []
@@ -48,10 +48,10 @@ class StackLines:
 
 
 class StackOutput(Protocol):
-    """The output of a process, as far as stacks are concerned."""
+    """The output of a process, as the reading of stacks uses it."""
 
     def take_stacks(self) -> StackLines:
-        """Keep the lines of stacks from now on, in place of logging them, and return them."""
+        """Keep lines of stacks from now on, instead of logging them, and return the collection."""
 
     def leave_stacks(self, stacks: StackLines) -> None:
         """Log such lines again."""
@@ -61,14 +61,14 @@ class StackReading:
     """The stacks of one process."""
 
     def __init__(self, output: StackOutput) -> None:
-        """Keep the stacks of this output; the signal is sent afterwards."""
+        """Keep the stacks of this output; the signal must be sent afterwards."""
         self._output = output
         self._written = output.take_stacks()
         self._seen = 0
         self._since_s = time.monotonic()
 
     def has_ended(self) -> bool:
-        """Return whether the process has written everything."""
+        """Return whether the process has written all its stacks."""
         count, now_s = len(self._written.lines), time.monotonic()
         if count != self._seen:
             self._seen, self._since_s = count, now_s
@@ -91,16 +91,16 @@ def wait_for_stacks(readings: Mapping[int, StackReading]) -> dict[int, list[str]
 
 
 class StackReader:
-    """Has stubs write their stacks, and reads them in a thread."""
+    """Lets stubs write their stacks, and reads them in a thread."""
 
     def __init__(self, selector: BaseSelector, children: Mapping[int, Any]) -> None:
         self._children = children
         self._worker = Worker(selector, "stacks")
 
     def read(self, serials: Iterable[int]) -> Promise[dict[int, list[str]]]:
-        """Return the lines of stubs by serial.
+        """Return the lines of stubs by serial number.
 
-        Of a process with several instances they are those of all. The process of a user is not
+        For a process with several instances, the lines are all instances'. A user's process is not
         asked.
         """
         readings, pids = dict[int, StackReading](), dict[int, int]()

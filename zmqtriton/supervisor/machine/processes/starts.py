@@ -1,7 +1,7 @@
 """The starts of processes: as new programs, or as forks or threads of others.
 
-Each child begins with a lifeline, and a pipe for what it prints; what becomes of it afterwards is
-`Children`'s.
+Each child begins with a lifeline, and a pipe for its output; afterwards `Children` takes care of
+it.
 """
 
 from __future__ import annotations
@@ -71,13 +71,13 @@ def _stub_child(spec: StubSpec) -> Child:
 
 
 class StartedChildren(Protocol):
-    """The part of the children that starting one needs."""
+    """The part of the children that a start uses."""
 
     fork_server: ForkServerLife
     stream_sockets: StreamSockets
 
     def find(self, serial: int) -> Child | None:
-        """Return the child with this serial, or None."""
+        """Return the child with this serial number, or None."""
 
     def begin(
         self, child: Child, process: ChildProcess, reading: int, stub: StubName | None
@@ -88,7 +88,7 @@ class StartedChildren(Protocol):
         """Take over a stub that is a thread."""
 
     def update_write_interest(self, child: Child) -> None:
-        """Watch for room to write as long as messages wait for it."""
+        """Watch for room to write as long as messages wait."""
 
     def send(self, serial: int, message: Any) -> None:
         """Send a message."""
@@ -97,7 +97,7 @@ class StartedChildren(Protocol):
         """Send a signal."""
 
     def kill(self, serial: int, reason: str) -> None:
-        """Kill a process, and log why."""
+        """Kill a process, and log the reason."""
 
 
 class Starts:
@@ -122,8 +122,8 @@ class Starts:
     ) -> None:
         """Start the command that `command` makes of the lifeline's number.
 
-        The page of a stub belongs to the child from here on and is closed when it is dead. If the
-        command cannot be started, that is reported as its end.
+        The child owns a stub's page from now on, which is closed after its death. If the command
+        cannot be started, this is reported as the child's end.
         """
         child = child or Child(serial)
         try:
@@ -178,7 +178,7 @@ class Starts:
             os.close(listener)
 
     def _own_descriptors(self, spec: StubSpec) -> list[int]:
-        """Return a stub's page and its new listening socket; of a template nothing."""
+        """Return a stub's page and its new listening socket; a template has neither."""
         if spec.is_template:
             return []
         return [spec.page, self._children.stream_sockets.listen(spec.serial)]
@@ -197,7 +197,7 @@ class Starts:
         self._listener.process_ended(serial, reason)
 
     def request_fork(self, fork_server: int, spec: StubSpec) -> ForkedStub:
-        """Ask for a stub, or for a template. Raises OSError if there are too few descriptors."""
+        """Request a stub or a template. Raises OSError if there are too few descriptors."""
         origin = self._children.find(fork_server)
         assert origin is not None
         # a template runs as the model's user already

@@ -1,9 +1,9 @@
 """The templates of models whose instances are forks or threads, as the supervisor uses them.
 
-A template is started for the first stub that is to come of it. One that dies is started
-again: at once if it has served a while or a stub waits for it, else for the next stub. If it cannot
-load its model, the stubs that wait for it fail with its reason, and the rules for their restarts
-hold. Decides what to do; a `TemplateSpawner` does it.
+A template is started for its first stub. A dead template is started again: at once if it has served
+a while or a stub waits for it, else for the next stub. If it cannot load its model, the stubs that
+wait for it fail with its reason, and the rules for their restarts apply. Decides only; a
+`TemplateSpawner` acts.
 """
 
 from __future__ import annotations
@@ -30,27 +30,27 @@ _MAX_TRIES = 2
 
 
 class TemplateSpawner(Protocol):
-    """Acts on the decisions."""
+    """Starts templates and stubs, and sends them signals and messages."""
 
     def spawn_template(self, spec: StubSpec) -> None:
-        """Start the template of a stub, whose end is reported if it cannot be started."""
+        """Start the template of a stub; the end of the stub is reported if this fails."""
 
     def request_fork(self, fork_server: int, spec: StubSpec) -> PendingStub:
-        """Ask the template for a stub. Raises OSError if it cannot be reached."""
+        """Request a stub from the template. Raises OSError if it cannot be reached."""
 
     def fail_stub(self, serial: int, failure: wire.LoadFailed | None, reason: Reason) -> None:
-        """Report the end of a stub that has never come, and what its template has said."""
+        """Report the end of a stub that has never started, with the output of its template."""
 
     def signal(self, serial: int, number: int, group: bool = False) -> None:
-        """Send a signal to the process with this serial."""
+        """Send a signal to the process with this serial number."""
 
     def send(self, serial: int, message: wire.LoadModel | wire.Finalize) -> None:
-        """Send a message to the process with this serial."""
+        """Send a message to the process with this serial number."""
 
 
 @dataclass
 class _Request:
-    """A stub to fork; `pending` once the template was asked for it."""
+    """A stub to be forked; `pending` once it was requested from the template."""
 
     spec: StubSpec
     tries: int = 0
@@ -79,7 +79,7 @@ class _Template:
 
     @property
     def name(self) -> str:
-        """Return the name that its instances have for it."""
+        """Return the name that its instances use for it."""
         return SHARED if self.has_threads else "the template that it is forked from"
 
 
@@ -93,18 +93,18 @@ class Templates:
 
     @property
     def is_under_way(self) -> bool:
-        """True if a process may have become a child of this one without being known yet."""
+        """True if a process may have become a child of this one and is not yet known."""
         return any(request.pending for request in self._requests())
 
     def may_come(self, serial: int) -> bool:
-        """Return whether a stub may have been forked that is not known yet."""
+        """Return whether a stub may have been forked and is not yet known."""
         return any(r.pending and r.spec.serial == serial for r in self._requests())
 
     def _requests(self) -> Iterator[_Request]:
         return (r for template in self._templates.values() for r in template.requests.values())
 
     def start(self, spec: StubSpec) -> None:
-        """Have a stub forked."""
+        """Let a stub be forked."""
         assert spec.template is not None
         number = spec.template.serial
         template = self._templates.get(number)
@@ -145,7 +145,7 @@ class Templates:
     # ------------------------------------------------------------ what happens
 
     def started(self, number: int) -> None:
-        """Send a template that has started its load, or kill it if it must end."""
+        """Send a started template its load, or kill it if it must end."""
         template = self._templates.get(number)
         if template is None or template.verdict is not None:
             self._spawner.signal(number, 9, group=True)
@@ -205,9 +205,9 @@ class Templates:
         return reason
 
     def end(self, number: int, at_once: bool = False) -> None:
-        """End a template: there will be no instances of it any more.
+        """End a template, which will have no further instances.
 
-        One with threads ends with the last of them, unless it is to end at once.
+        A template with threads ends with its last thread, unless `at_once` is set.
         """
         template = self._templates.pop(number, None)
         if template is None:
@@ -227,7 +227,7 @@ class Templates:
             self._spawner.signal(number, 9, group=True)
 
     def tick(self, now_s: float) -> None:
-        """Kill templates that are late. To be called once a second."""
+        """Kill templates that are late; called once a second."""
         for number, template in list(self._templates.items()):
             if template.until_s is not None and template.until_s <= now_s:
                 template.until_s = None
@@ -241,7 +241,7 @@ class Templates:
                 self.kill(number, Reason.of(Kind.OTHER, text))
 
     def close(self) -> None:
-        """Fork nothing any more."""
+        """Stop forking."""
         for request in self._requests():
             if request.pending is not None:
                 request.pending.drop()

@@ -1,7 +1,7 @@
-"""The files of models as the service uses them: its repositories, what loads read, the readers.
+"""The files of models as the service uses them: its repositories, and the readers for loads.
 
-For a load all repositories are asked for the model, since one that two have cannot be loaded. A
-repository that does not answer holds up the loads of its own models alone.
+For a load all repositories are asked for the model, since a model in two of them cannot be loaded.
+A repository that does not answer delays only the loads of its own models.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ class ModelLookups:
         self._lookups: dict[int, Scope] = {}
 
     def read(self, action: ReadModel) -> Promise[Blueprint | ReadFailure]:
-        """Read a model: the blueprint that a load would build now, or why not."""
+        """Read a model: the blueprint that a load would build now, or the error."""
         override, copy = action.override, action.local_copy
         if copy is not None and copy.is_whole:
             return self._plan.tell(self._read_directory(action, copy.directory, copy.digest))
@@ -76,7 +76,7 @@ class ModelLookups:
         return reading
 
     def cancel(self, ticket: int) -> None:
-        """Want no answer any more."""
+        """Expect no answer any more."""
         lookup = self._lookups.pop(ticket, None)
         if lookup is not None:
             lookup.cancel()
@@ -120,7 +120,7 @@ class ModelLookups:
         return list(models.values())
 
     def _is_enough(self, name: str, gathering: Gathering[PlaceReading]) -> bool:
-        """True if all have answered, or enough, and none of the rest has had the model."""
+        """True if enough places have answered, and the others have never had the model."""
         rest = gathering.pending
         if not rest:
             return True
@@ -170,7 +170,7 @@ class ModelFiles:
         plan: Plan,
         pids: set[int],
     ) -> None:
-        """Set up, in the loop of the selector; `pids` get those of the readers."""
+        """Set up, in the loop of the selector; `pids` gets the readers' pids."""
         tasks = ReaderTasks(ModelReader(options, gpus)).by_name
         start = partial(process.start_copy, _READER, partial(reader.serve, tasks=tasks))
         self.readers = Readers(selector, start, plan, pids)

@@ -1,9 +1,9 @@
-"""The readers: processes for tasks that may take long, or never end. Their number has a bound.
+"""The readers: processes for tasks that may take long, or never end. Their number is limited.
 
-A task is about a subject, such as a model, of a group, such as a repository. Tasks about one
-subject are done one after the other, and a group whose tasks do not end takes a few readers and no
-more; tasks of other groups get readers of their own. A reader that waits for a disk may not even be
-killed: it is left behind, and holds nothing that others need.
+A task has a subject, such as a model, in a group, such as a repository. Tasks of one subject are
+done one after the other; a group whose tasks do not end occupies only a few readers, and other
+groups' tasks get readers of their own. A reader that waits for a disk may resist even a kill: then
+it is left behind, without any resource that others need.
 """
 
 from __future__ import annotations
@@ -57,13 +57,13 @@ class Task:
 
 
 class TaskRunner(Protocol):
-    """Has tasks done, somewhere else."""
+    """Runs tasks in another process."""
 
     def submit(self, topic: Topic, name: str, arguments: tuple[Any, ...]) -> Task:
-        """Have a task done."""
+        """Let a task be done."""
 
     def cancel(self, task: Task) -> None:
-        """Want no answer any more, and end the work if that is possible."""
+        """Expect no answer any more, and end the work if possible."""
 
 
 class _Reader:
@@ -90,7 +90,7 @@ class _Reader:
 
 
 class Readers:
-    """Selector and clock are those of the service's loop."""
+    """The readers; selector and clock are the service loop's."""
 
     def __init__(
         self,
@@ -128,7 +128,7 @@ class Readers:
                 self._assign()
 
     def close(self, within_s: float) -> None:
-        """End all readers, but for those that the kernel does not kill in this time."""
+        """End all readers, except those that the kernel does not kill in this time."""
         self._is_closed = True
         self._waiting.clear()
         for reader in self._readers:
@@ -173,7 +173,7 @@ class Readers:
             self._give(reader, task)
 
     def _find_reader(self) -> _Reader | None:
-        """Return a reader without a task, a new one if all others are slow, or else look later."""
+        """Return a reader without a task, or a new one if all others are slow; else try later."""
         at_work = [reader for reader in self._readers if not reader.is_ended]
         for reader in at_work:
             if reader.task is None:
@@ -210,7 +210,7 @@ class Readers:
         self._watch_writing(reader)
 
     def _end_idle(self) -> None:
-        """End the readers that have had nothing to do for a while."""
+        """End the readers that have been idle for a while."""
         self._idle_timer = None
         at_work = [reader for reader in self._readers if not reader.is_ended]
         for reader in at_work:
@@ -254,7 +254,7 @@ class Readers:
             task.answer(loads(result.result))
 
     def _lose(self, reader: _Reader) -> None:
-        """Have a task done by another reader that was lost with this one, once."""
+        """Give the task of a lost reader to another one; only once for each task."""
         task, reader.task = reader.task, None
         self._end(reader)
         if task is not None and not task.is_retried:

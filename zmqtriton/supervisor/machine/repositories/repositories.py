@@ -1,8 +1,8 @@
 """The repositories in use: every question about the files of models begins here.
 
-A repository is known as it was last seen. One that does not answer in time is silent from then on:
-questions that can be answered from what it had before, or by another one alone, do not wait for it
-any more. Decides; a TaskRunner does the work.
+A repository's last state is kept. A repository that does not answer in time is silent from then on:
+questions that its last state or another repository can answer do not wait for it any more. Decides
+only; a TaskRunner does the work.
 """
 
 from __future__ import annotations
@@ -73,7 +73,7 @@ class Gathering(Generic[_Key]):
 
 
 class PlaceReading:
-    """A place that may have a model, with the tasks about it."""
+    """A place that may have a model, with the tasks that concern it."""
 
     def __init__(self, path: Path, runner: TaskRunner) -> None:
         self.path = path
@@ -82,15 +82,15 @@ class PlaceReading:
         self.is_silent = False
 
     def place_of(self, name: str) -> tuple[str, str] | None:
-        """Return the folder that a model would have, with the repository; or its file, with ""."""
+        """Return the folder of a model in this place, with the repository; or its file, with ""."""
         raise NotImplementedError
 
     def has_had(self, name: str) -> bool:
-        """True if the model was there when it was last looked for."""
+        """True if the model was in this place at the last look."""
         raise NotImplementedError
 
     def find(self, name: str, arguments: tuple[Any, ...]) -> Task:
-        """Have a model looked for, and read."""
+        """Let a model be looked for, and read."""
         return self.submit(f"model {name}", "find_model", arguments)
 
     def submit(self, subject: str, name: str, arguments: tuple[Any, ...]) -> Task:
@@ -104,14 +104,14 @@ class PlaceReading:
             _log.info("'%s' answers again", self.path)
 
     def become_silent(self) -> None:
-        """Wait for it no more until it has answered."""
+        """Stop waiting for the place until it has answered."""
         if not self.is_silent:
             self.is_silent = True
             _log.warning("'%s' does not answer; others go on without it", self.path)
 
 
 class FileModel(PlaceReading):
-    """One file that is a model."""
+    """A file that is one model."""
 
     def __init__(self, name: str, path: Path, runner: TaskRunner) -> None:
         super().__init__(path, runner)
@@ -128,7 +128,7 @@ class Repository(PlaceReading):
     """A directory of models, or a file that has several."""
 
     def __init__(self, path: Path, names: Mapping[str, str], runner: TaskRunner) -> None:
-        """Set up; `names` has the name of each model whose folder has another name, by folder."""
+        """Set up; `names` has the names of models whose folders have other names, by folder."""
         super().__init__(path, runner)
         self._names = dict(names)
         #: Each model by its name with the place where it was at the last listing, links followed;
@@ -146,23 +146,23 @@ class Repository(PlaceReading):
 
     @property
     def other_names(self) -> set[str]:
-        """The names of models that are not called as their folders."""
+        """Return the names of models whose folders have other names."""
         return set(self._names.values())
 
     @property
     def is_known(self) -> bool:
-        """True if it was listed once."""
+        """True if the repository was listed at least once."""
         return self._listed is not None
 
     @property
     def models(self) -> list[tuple[str, str]]:
-        """The models by name, with the places where they were last seen."""
+        """Return the models by name, with the places where they were last seen."""
         listed = [entry for entry in self._listed or () if entry[0] not in self._seen]
         return [*listed, *self._seen.items()]
 
     @property
     def silence(self) -> Reason:
-        """The reason of a model that was in this repository, which does not answer now."""
+        """Return the reason of a model in this repository, which does not answer now."""
         text = f"its repository '{self.path}' does not answer; the model was there before"
         return Reason.of(Kind.REPOSITORY_SILENT, text, repository=str(self.path))
 
@@ -198,7 +198,7 @@ class Repository(PlaceReading):
     # ----------------------------------------------------------------- listing
 
     def list(self) -> Promise[None]:
-        """Start a listing that shows the repository as it is from now on; return its result."""
+        """Start a listing that shows the repository's state from now on; return its result."""
         if self._listing is None:
             listing = self._listing = Promise[None]()
             self._begin_listing()
@@ -231,7 +231,7 @@ class Repository(PlaceReading):
 
 
 class Repositories:
-    """Repositories of models; their number changes only if clients may register some."""
+    """Repositories of models; their number changes only if clients may register repositories."""
 
     def __init__(self, options: Options, runner: TaskRunner, plan: Plan) -> None:
         self._runner = runner
@@ -258,12 +258,12 @@ class Repositories:
 
     @property
     def places(self) -> tuple[PlaceReading, ...]:
-        """Return all that may have a model."""
+        """Return all places that may have a model."""
         return (*self._repositories, *self._files.values())
 
     @property
     def silent_places(self) -> list[str]:
-        """Return the places that were waited for in vain, and have not answered since."""
+        """Return the places that did not answer in time, and have not answered since."""
         return [str(place.path) for place in self.places if place.is_silent]
 
     def places_of(self, name: str) -> dict[PlaceReading, tuple[str, str]]:
@@ -315,7 +315,7 @@ class Repositories:
     # ------------------------------------------------------------------- looks
 
     async def look(self, names: Sequence[str]) -> FileReport:
-        """Look at the files of models; those of silent repositories are left out."""
+        """Check the files of models for changes; silent repositories are left out."""
         by_place: dict[PlaceReading, dict[str, tuple[str, str]]] = {}
         for name in names:
             for place, where in self.places_of(name).items():
@@ -350,7 +350,7 @@ class Repositories:
     # --------------------------------------------------------------- decisions
 
     async def keep_decisions(self, action: KeepDecisions) -> str:
-        """Keep decisions about a model, and return why not, or ""; readings come after that."""
+        """Keep decisions about a model; return the reason if that fails, or "". Readings follow."""
         name, places = action.model, [*self.places_of(action.model).values()]
         are_kept = self._keeping.setdefault(name, Promise())
         topic = Topic(_DECISIONS, name)
@@ -411,7 +411,7 @@ class Repositories:
     # ------------------------------------------------------- staged directories
 
     def use_directory(self, path: str) -> None:
-        """Keep a directory that a load has brought along until it is released."""
+        """Keep a directory that came with a load until it is released."""
         self._staged_in_use[path] += 1
 
     def release_directory(self, path: str) -> None:

@@ -11,7 +11,7 @@ from zmqtriton.options import Options
 
 
 def told_to_all(options: Options, ports: Mapping[str, int]) -> tuple[tuple[str, str], ...]:
-    """Return the options of each add-on for all frontends; `ports` are as bound."""
+    """Return the options of each add-on for all frontends, with the ports as bound."""
     return tuple(
         (name, _document(options, ports, [o for o in declared if not o.declared.is_secret]))
         for name, declared in addons.options().items()

@@ -60,7 +60,7 @@ _log = logging.getLogger(__name__)
 
 
 class Machine(NamedTuple):
-    """Facts of this machine that stand in the settings beside the options."""
+    """Facts of this machine that are settings in addition to the options."""
 
     runtime_directory: str = ""
     named_directory: str = ""
@@ -255,7 +255,7 @@ def _grpc(options: Options, machine: Machine) -> frontends.Grpc:
 
 
 def _poison(text: str) -> str:
-    """Return the file of the tool that fills free memory, if this value of ZT_POISON wants it."""
+    """Return the file of the tool that fills free memory, if this value of ZT_POISON enables it."""
     if text in ("", "0"):
         return ""
     if not _POISON_TOOL.exists():

@@ -1,4 +1,4 @@
-"""The lines of a file: each a request, read one after the other, however many there are."""
+"""Reads the lines of a file, each a request, one after the other."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _READ_BYTES = 1 << 20
 
 
 class Text(NamedTuple):
-    """A file, where the lines in it begin and end, and how long one may be."""
+    """A file, the begin and end of its lines, and the longest allowed line."""
 
     path: Path
     begin: int
@@ -39,7 +39,7 @@ class Line(NamedTuple):
 
 
 class FaultyLineError(Exception):
-    """Raised for a line that is no request: a code, a text, and the field."""
+    """Raised for a line that is not a valid request, with a code, a text and the field."""
 
 
 class Validation(NamedTuple):
@@ -49,7 +49,7 @@ class Validation(NamedTuple):
 
 
 def _lines(text: Text) -> Iterator[tuple[int, bytes]]:
-    """Iterate over the end of each line and the line, cut if it is too long."""
+    """Yield each line with the position of its end; a line that is too long is cut."""
     with text.path.open("rb") as file:
         at = file.seek(text.begin)
         while at < text.end:
@@ -100,7 +100,7 @@ def _parse(line: bytes, text: Text, endpoint: str) -> Line:
 
 
 def validate(text: Text, endpoint: str, is_over: Callable[[], bool]) -> Validation:
-    """Read all lines; may take seconds, and ends early if it is over."""
+    """Read all lines; may take seconds, and ends early once `is_over` returns True."""
     faults: list[dict[str, Any]] = []
     hashes, numbers = array("Q"), array("L")
 
@@ -130,7 +130,7 @@ def validate(text: Text, endpoint: str, is_over: Callable[[], bool]) -> Validati
 
 
 def _duplicates(hashes: array[int], numbers: array[int]) -> list[int]:
-    """Return the lines whose id an earlier one has.
+    """Return the numbers of lines whose id an earlier line has.
 
     Of a million different ids two have the same hash in one of 37 million files.
     """

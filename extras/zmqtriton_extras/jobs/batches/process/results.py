@@ -1,7 +1,7 @@
-"""The lines of a batch as jobs, and the files of what became of them.
+"""The lines of a batch as jobs, and the files with their results.
 
-A file grows by the same transaction that takes the jobs away, at the length that its row says, so
-each line is answered once, whenever a process dies.
+A file grows in the same transaction that removes the jobs, from the length in its row on, so each
+line is answered once, even if a process dies.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ _JOB = ", ".join(f"jobs.{name}" for name in Job._fields)
 
 
 class Progress(NamedTuple):
-    """The outcome of a step."""
+    """The result of a step."""
 
     batch: Batch
     #: Lines that are jobs now.
@@ -71,7 +71,7 @@ class Progress(NamedTuple):
 
 
 class _Appending:
-    """Appends to an output at the length that its row says; the rest was never promised."""
+    """Appends to an output from the length in its row on; bytes after it were never committed."""
 
     def __init__(self, store: Store, file: str) -> None:
         self._store, self._file = store, file
@@ -135,7 +135,7 @@ class _Answers:
         self._file("error").write(json.dumps(row).encode() + b"\n")
 
     def answer(self, custom_id: str, job: Job) -> None:
-        """Write the answer of a job, which is JSON, as it is."""
+        """Write the response of a job, which is JSON, unchanged."""
         is_right = job.state == SUCCEEDED
         self.completed += is_right
         self.failed += not is_right
@@ -158,12 +158,12 @@ class _Answers:
 
 
 def _on_one_line(part: bytes) -> bytes:
-    """Return a part of a JSON text, where a line can end only between two words."""
+    """Return a part of a JSON text on one line; line ends can only be between its tokens."""
     return part.replace(b"\n", b" ").replace(b"\r", b" ")
 
 
 def begin(store: Store, batch: str, total: int) -> Batch:
-    """Begin a batch whose input is right, unless it was cancelled meanwhile."""
+    """Begin a batch with valid input, unless it was cancelled."""
     row = tables.find_batch(store, batch)
     if row.state != VALIDATING:
         return row
@@ -178,14 +178,17 @@ def begin(store: Store, batch: str, total: int) -> Batch:
 
 
 def fail(store: Store, batch: str, faults: Sequence[dict[str, Any]]) -> Batch:
-    """End a batch whose input is wrong, unless it was cancelled meanwhile."""
+    """End a batch with invalid input, unless it was cancelled."""
     if tables.find_batch(store, batch).state == VALIDATING:
         tables.enter(store, batch, FAILED, faults=json.dumps(faults))
     return tables.find_batch(store, batch)
 
 
 def submit(store: Store, batch: Batch, lines: Sequence[tuple[str, Line]], position: int) -> bool:
-    """Make jobs of lines, each with the model whose queue it waits in. Raises Refused."""
+    """Make jobs of lines, each in its model's queue; always True.
+
+    Raises Refused.
+    """
     if tables.find_batch(store, batch.id).state != IN_PROGRESS:
         return True  # it was cancelled meanwhile
     store.check_room(sum(len(line.body) for _, line in lines), len(lines))
@@ -232,7 +235,7 @@ def _count(store: Store, batch: Batch, answers: _Answers, **values: Any) -> None
 
 
 def collect(store: Store, batch: str) -> Progress:
-    """Write the answers of lines that have ended, and take their jobs away."""
+    """Write the responses of ended lines, and remove their jobs."""
     row = tables.find_batch(store, batch)
     if row.state == IN_PROGRESS and row.expires < time.time():
         row = tables.enter(store, batch, EXPIRING)
@@ -272,7 +275,7 @@ def _is_json(job: Job) -> bool:
 
 
 def cancel_jobs(store: Store, batch: str) -> list[str]:
-    """Cancel the lines that are jobs now; return those that run."""
+    """Cancel the lines that are jobs now; return those that are executing."""
     of_batch = "id IN (SELECT job FROM held WHERE holder=?)"
     running = store.execute(f"SELECT id FROM jobs WHERE {of_batch} AND state=?", (batch, RUNNING))
     ids = [row[0] for row in running]

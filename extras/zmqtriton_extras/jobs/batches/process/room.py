@@ -1,4 +1,4 @@
-"""The room of files and batches: what clients ask of them, and the documents that they get."""
+"""The files and batches of clients: their requests, and the documents that answer them."""
 
 from __future__ import annotations
 

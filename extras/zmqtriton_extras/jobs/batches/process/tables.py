@@ -1,7 +1,7 @@
 """The rows of files and batches, in the database of jobs.
 
-Each function is a piece of work on the store. What a client may not see is refused as what is not
-there.
+Each function is one piece of work in the store's thread. Rows that a client may not see are refused
+like missing ones.
 """
 
 from __future__ import annotations
@@ -103,7 +103,7 @@ _BATCH = ", ".join(f'"{name}"' for name in Batch._fields)
 
 
 def prepare(store: Store) -> None:
-    """Make the tables, and remove files that were never promised."""
+    """Make the tables, and remove files without a row."""
     for statement in _SCHEMA:
         store.execute(statement)
     columns = {row[1] for row in store.execute("PRAGMA table_info(batches)")}
@@ -118,7 +118,7 @@ def prepare(store: Store) -> None:
 
 
 def path_of(directory: Path, file: str) -> Path:
-    """Return the path of a file; ids are our own."""
+    """Return the path of a file; the ids are made by the server."""
     return directory / _DIRECTORY / file
 
 
@@ -141,7 +141,7 @@ def add_file(store: Store, file: File, disk_bytes: int, *, is_shown: bool = True
 
 
 def find_file(store: Store, file: str, owner: str | None = None) -> File:
-    """Return a file, one that this owner sees unless that is None. Raises Refused."""
+    """Return a file that this owner may see; None for any file. Raises Refused."""
     row = store.execute(
         f"SELECT {_FILE} FROM files WHERE id=? AND (? IS NULL OR owner=? AND is_shown)",
         (file, owner, owner),
@@ -190,13 +190,13 @@ def remove_file(store: Store, file: str) -> None:
 
 
 def show_file(store: Store, file: str, keep_s: int) -> None:
-    """Show an output that is whole; its time to live begins."""
+    """Make a complete output visible to its owner; its time to live begins."""
     expires = time.time() + (keep_s or store.limits.keep_s)
     store.execute("UPDATE files SET is_shown=1, expires=? WHERE id=?", (expires, file))
 
 
 def set_size(store: Store, file: str, size: int) -> None:
-    """Note how long an output is."""
+    """Record the size of an output."""
     store.execute("UPDATE files SET bytes=?, disk_bytes=? WHERE id=?", (size, size, file))
 
 
@@ -204,7 +204,7 @@ def set_size(store: Store, file: str, size: int) -> None:
 
 
 def add_batch(store: Store, batch: Batch) -> Batch:
-    """Keep a batch of a file that its owner has, once. Raises Refused."""
+    """Store a batch with an input file of its owner, once. Raises Refused."""
     if store.execute("SELECT 1 FROM batches WHERE id=?", (batch.id,)).fetchone():
         return find_batch(store, batch.id)
     if find_file(store, batch.input, batch.owner).purpose != INPUT:
@@ -219,7 +219,7 @@ def add_batch(store: Store, batch: Batch) -> Batch:
 
 
 def find_batch(store: Store, batch: str, owner: str | None = None) -> Batch:
-    """Return a batch, of this owner unless that is None. Raises Refused."""
+    """Return a batch of this owner, None for any owner. Raises Refused."""
     row = store.execute(
         f"SELECT {_BATCH} FROM batches WHERE id=? AND (? IS NULL OR owner=?)", (batch, owner, owner)
     ).fetchone()
@@ -257,7 +257,7 @@ def next_batches(store: Store) -> list[str]:
 
 
 def enter(store: Store, batch: str, state: str, **values: Any) -> Batch:
-    """Bring a batch into a state, and set more of its row."""
+    """Set the state of a batch, with further fields of its row."""
     row = find_batch(store, batch)
     now_s = time.time()
     values |= {"state": state, "times": json.dumps(json.loads(row.times) | {state: now_s})}
@@ -273,7 +273,7 @@ def change(store: Store, batch: str, **values: Any) -> None:
 
 
 def sweep(store: Store) -> bool:
-    """Remove files and batches that have outlived their time; return whether there may be more."""
+    """Remove expired files and batches; return whether there may be more."""
     now_s = time.time()
     over = store.execute(
         "SELECT id FROM files WHERE expires<? AND is_shown AND NOT EXISTS("

@@ -1,6 +1,6 @@
-"""The batches that are under way: each is a task that has its lines executed.
+"""The batches in progress: each has a task that lets its lines be executed.
 
-All that it knows stands in the store, so it begins again where another process has ended.
+All of its state is in the store, so it continues where another process has ended.
 """
 
 from __future__ import annotations
@@ -71,13 +71,13 @@ class UnderWay:
         self._news.set()
 
     def cancel(self, batch: str) -> None:
-        """Go on with a batch that was cancelled."""
+        """Continue with a batch that was cancelled, to end it."""
         if batch in self._tasks:
             self._cancelled.add(batch)
         self.wake()
 
     def leave(self) -> None:
-        """Begin no more lines: the next process goes on."""
+        """Begin no more lines; the next process continues."""
         self._is_over = True
         for task in (self._looking, *self._tasks.values()):
             if task is not None:

@@ -30,7 +30,7 @@ class Uploads:
         self._arriving_bytes = 0
 
     async def receive(self, owner: str, content_type: str, body: Body) -> File:
-        """Receive a file and keep it. Raises Refused."""
+        """Receive a file and store it. Raises Refused."""
         own_id = f"file-{new_id()}"
         path = tables.path_of(self._store.directory, own_id)
         arrived = _Arrived()
@@ -65,18 +65,18 @@ class Uploads:
         await DISK.run(file.flush)
 
     async def _check_room(self) -> None:
-        """Raise Refused if all files that are coming together are too much."""
+        """Raise Refused if all files that are being uploaded need too much room together."""
         await self._store.do(partial(Store.check_room, size=self._arriving_bytes))
 
 
 class _Arrived:
-    """The part of one file that has come."""
+    """The arrived part of a file."""
 
     bytes = 0
 
 
 class _FileBytes:
-    """A file as a body whose slices are read when they are asked for."""
+    """A file as a body, whose slices are read at their first use."""
 
     def __init__(self, descriptor: int) -> None:
         self._descriptor = descriptor
@@ -128,7 +128,7 @@ def _read(path: Path, own_id: str, owner: str, content_type: str) -> File:
 
 
 def keep_s_of(field: str, anchor: Any, seconds: Any) -> int:
-    """Return for how long a client wants files kept; 0 if it does not say. Raises Refused."""
+    """Return the seconds that a client wants to keep files; 0 if it names none. Raises Refused."""
     if anchor is None and seconds is None:
         return 0
     is_time = type(seconds) is int and _MIN_KEEP_S <= seconds <= _MAX_KEEP_S

@@ -1,7 +1,7 @@
 """One try of a webhook: a POST over a connection of its own, to an address that was checked.
 
-The host is resolved once, and the connection goes to that very address, so a name that changes
-meanwhile changes nothing. Redirects are answers like others, and no proxy is asked.
+The host is resolved once, and the connection goes to exactly that address, so a later change of the
+name has no effect. Redirects count as ordinary responses, and no proxy is used.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ Resolve = Callable[[str, int], Awaitable[list[str]]]
 
 
 class TryFailed(Exception):
-    """Raised when there was no answer; the text is for the job's owner."""
+    """Raised when there was no response; the text is for the job's owner."""
 
 
 async def resolve(host: str, port: int) -> list[str]:

@@ -1,8 +1,8 @@
 """The receivers of webhooks: URLs that a client may name, and addresses that may be connected to.
 
-A host must be on the operator's list. What it resolves to must be public, or be on the list itself,
-so no client reaches what only the server can reach: its own machine, its network, the metadata of
-its cloud. Nothing here resolves or connects.
+A host must be on the operator's list. Its address must be public, or be on the list itself, so that
+clients cannot reach addresses that only the server can reach: its own machine, its network, the
+metadata of its cloud. This module neither resolves nor connects.
 """
 
 from __future__ import annotations
@@ -83,8 +83,8 @@ class Receiver(NamedTuple):
 class Allowed:
     """The list of `--webhook-allow`: hosts, with a port or without, and networks.
 
-    An address without a port is a network of one. What is not public may be connected to if a
-    network has it, by whatever name, or if the URL names it and a host of the list does.
+    An address without a port is a network of one. Addresses that are not public are allowed if a
+    network on the list contains them, or if the URL and a host on the list name them.
     """
 
     def __init__(self, entries: Iterable[str]) -> None:
@@ -147,7 +147,7 @@ def _port_of(text: str) -> int:
 
 
 def _host_of(text: str) -> str:
-    """Return a host as it is compared: in lower case, addresses in their one form."""
+    """Return a host for comparison: in lower case, addresses in canonical form."""
     host = text.strip("[]").lower()
     if text.startswith("["):
         return str(_plain(IPv6Address(host)))
@@ -162,7 +162,7 @@ def _address_of(host: str) -> Address | None:
 
 
 def _plain(address: Address) -> Address:
-    """Return the address of IPv4 that one of IPv6 stands for."""
+    """Return the IPv4 address that an IPv6 address maps, or else the address itself."""
     if isinstance(address, IPv4Address):
         return address
     if address.ipv4_mapped is not None:

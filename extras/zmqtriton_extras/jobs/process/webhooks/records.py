@@ -1,8 +1,8 @@
 """The webhooks on disk, beside their jobs: receivers and tries.
 
-A row is made with its job. When that ends, in the same transaction, the row becomes due, whatever
-has ended it; so none is forgotten. A try is noted before it is made: what dies with the process is
-tried again, and in time.
+A row is made with its job. When the job ends for any reason, the row becomes due in the same
+transaction, so none is forgotten. A try is recorded before it is made, so a try that dies with the
+process is repeated in time.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ class Webhook(NamedTuple):
 
 
 class WebhookRecords:
-    """A part of the store, in its thread and its transactions."""
+    """The webhooks in the store, in its thread and its transactions."""
 
     def __init__(self, database: sqlite3.Connection, clock: Callable[[], float]) -> None:
         self._database = database
@@ -64,13 +64,13 @@ class WebhookRecords:
         )
 
     def of(self, jobs: Sequence[str]) -> dict[str, Webhook]:
-        """Return the webhooks of those of the jobs that have one."""
+        """Return the webhooks of these jobs, by job; some jobs have none."""
         marks = ",".join("?" * len(jobs))
         rows = self._database.execute(f"SELECT {_ROW} FROM webhooks WHERE job IN ({marks})", jobs)
         return {row[0]: Webhook(*row) for row in rows}
 
     def due_receivers(self) -> list[str]:
-        """Return the receivers with a try that is due."""
+        """Return the receivers that have a due try."""
         # steps from one to the next in the index, however many wait for each
         rows = self._database.execute(
             "WITH RECURSIVE r(name) AS (SELECT MIN(receiver) FROM webhooks WHERE state='sending' "
@@ -83,7 +83,7 @@ class WebhookRecords:
         return [row[0] for row in rows]
 
     def claim(self, receiver: str) -> Webhook | None:
-        """Begin a try of the webhook of a receiver that is due first; None without any."""
+        """Begin a try of a receiver's earliest due webhook; None without one."""
         now_s = self._clock()
         row = self._database.execute(
             f"SELECT {_ROW} FROM webhooks WHERE state='sending' AND receiver=? AND due<=? "
@@ -101,7 +101,7 @@ class WebhookRecords:
         return webhook._replace(tries=tries)
 
     def end_try(self, webhook: Webhook, problem: str | None, is_last: bool = False) -> None:
-        """Keep the end of a try, unless its job was retried or removed meanwhile."""
+        """Store the end of a try, unless its job was retried or removed before."""
         due_s = self._clock() + _pause_s(webhook.tries)
         is_over = is_last or due_s > (webhook.ended or 0.0) + GIVE_UP_AFTER_S
         state = DELIVERED if problem is None else FAILED if is_over else SENDING

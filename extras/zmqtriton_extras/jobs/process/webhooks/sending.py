@@ -1,4 +1,4 @@
-"""The webhooks that are sent: each receiver has tries of its own, so a slow one delays no other."""
+"""Sends webhooks: each receiver has its own tries, so a slow one delays no other."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ class Sending:
         self._looker = None
 
     def close(self) -> None:
-        """Break off; the next process tries again."""
+        """Break off running tries; the next process repeats them."""
         self._tasks.close()
 
     async def _look(self) -> None:
@@ -128,7 +128,7 @@ class Sending:
         return await post(receiver, self._allowed, fields, body, self._resolver)
 
     def _secrets(self) -> list[bytes]:
-        """Read the secrets anew for each try, so that they can be changed."""
+        """Read the secrets again for each try, so that they can be changed."""
         try:
             return read_secrets(self._secret_file)
         except (OSError, ValueError) as error:
@@ -137,7 +137,7 @@ class Sending:
 
 
 def _body(store: Store, webhook: Webhook) -> bytes:
-    """Return the body: the job without its outputs, the same in each try."""
+    """Return the body: the job without its outputs, equal in each try."""
     job = store.find(webhook.job, None)
     ended = datetime.fromtimestamp(webhook.ended or 0.0, timezone.utc)
     document = {

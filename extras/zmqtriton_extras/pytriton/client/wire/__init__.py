@@ -1,5 +1,5 @@
 """The way to a server: calls over HTTP and gRPC, each for threads and for asyncio.
 
-Knows no model client. What the server refuses is a ServerError, what does not come in time a
-TimeoutError, and a connection that cannot be had another OSError.
+Knows no model client. A refusal of the server is a ServerError, a late response a TimeoutError, and
+a failed connection another OSError.
 """

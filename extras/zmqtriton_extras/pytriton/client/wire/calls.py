@@ -1,4 +1,4 @@
-"""The calls that clients make of a server, and what both protocols share of them.
+"""The calls that clients make to a server, and what both protocols have in common.
 
 The address of the server, and the time that a client waits for the responses of a stream.
 """
@@ -79,13 +79,13 @@ class TritonUrl:
 
 
 class StreamTimeout(NamedTuple):
-    """A timeout, and what it counts for."""
+    """A timeout, and its scope."""
 
     seconds: float
     scope: TimeoutScope
 
     def begin(self, clock: Callable[[], float] = time.monotonic) -> Callable[[], float | None]:
-        """Start a stream; return a function that says how long to wait for its next response.
+        """Start a stream; return a function that returns the seconds to wait for its next response.
 
         None is for ever. The function raises TimeoutError when the stream may take no longer.
         """
@@ -120,14 +120,14 @@ class Inference(NamedTuple):
 
 @dataclass(frozen=True)
 class Call(Generic[T]):
-    """A request of one protocol, and the way to read its answer."""
+    """A request in one protocol, and the function that reads its answer."""
 
     request: Any
     read: Callable[[Any], T]
 
 
 class Calls(Protocol):
-    """The calls, as one protocol has them."""
+    """The calls in one protocol."""
 
     def server_live(self) -> Call[bool]: ...
 
@@ -148,11 +148,11 @@ class Calls(Protocol):
     def infer(self, inference: Inference) -> Call[dict[str, Array]]: ...
 
     def stream_infer(self, inference: Inference) -> Call[dict[str, Array]]:
-        """Make a call that is answered any number of times."""
+        """Make a call that has any number of responses."""
 
 
 def check_parameters(parameters: Mapping[str, Parameter]) -> None:
-    """Refuse names that mean something to the server, as Triton's own clients do."""
+    """Refuse names that the server reserves, as Triton's own clients do."""
     for name in parameters:
         if name in _RESERVED_PARAMETERS or name.startswith(_RESERVED_PREFIX):
             raise ServerError(
@@ -176,7 +176,7 @@ def to_data(array: Array) -> Data:
 def to_array(datatype: str, shape: Sequence[int], data: Data) -> Array:
     """Return a tensor that the caller may write to.
 
-    What numpy lacks is as it is where a library has taught numpy the type, and else its bits.
+    If numpy lacks the datatype, the array has a type that a library has added, or else the bits.
     """
     row = datatypes.BY_NAME[datatype]
     if not row.numpy_name:

@@ -1,4 +1,4 @@
-"""Calls over gRPC: Triton's messages, tensors as raw contents; for threads, and for asyncio."""
+"""Calls over gRPC: Triton's messages with raw tensors; for threads, and for asyncio."""
 
 from __future__ import annotations
 
@@ -123,7 +123,7 @@ def _index(answer: Any) -> list[dict[str, str]]:
 
 
 def _nothing(answer: Any) -> None:
-    """Take an answer that says no more than that it came."""
+    """Read an answer without content."""
 
 
 def _outputs(answer: Any) -> dict[str, Array]:
@@ -178,7 +178,7 @@ class GrpcTransport:
     def stream(
         self, request: GrpcRequest, headers: Headers, timeout: StreamTimeout
     ) -> Iterator[Any]:
-        """Send a request now and return its answers."""
+        """Send a request now and return an iterator over its answers."""
         rpc = _open(self._channel, request)(iter([request.message]), metadata=_metadata(headers))
         arrivals: SimpleQueue[Any] = SimpleQueue()
         # grpc has no read with a timeout.

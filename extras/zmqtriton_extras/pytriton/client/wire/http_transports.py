@@ -1,8 +1,8 @@
 """Calls over HTTP/1.1 on connections kept open from call to call: for threads, and for asyncio.
 
-A call is a path and JSON, with tensors as binary data behind it. A request is sent once: whether a
-connection still lives is looked at before, since one that ends after may have carried a request
-that was executed.
+A call is a path and JSON, followed by tensors as binary data. A request is sent only once, because
+a connection that ends afterwards may have carried a request that was executed. So a connection is
+checked before the request is sent.
 """
 
 from __future__ import annotations
@@ -167,7 +167,7 @@ def _outputs(response: HttpResponse) -> dict[str, Array]:
 
 
 def _encode(url: TritonUrl, request: HttpRequest, headers: Headers) -> list[Any]:
-    """Return the pieces to send, the head first."""
+    """Return the pieces to send, first the head."""
     fields = {"Host": url.without_scheme, **request.headers, **headers}
     length = sum(map(len, request.body))
     if request.method != "GET":
@@ -239,7 +239,7 @@ def _check_line(line: bytes) -> bytes:
 
 
 class _Connection:
-    """One connection for one thread at a time."""
+    """A connection, used by one thread at a time."""
 
     def __init__(self, url: TritonUrl, timeout_s: float) -> None:
         self._socket = socket.create_connection((url.hostname, url.port), timeout_s)
@@ -247,7 +247,7 @@ class _Connection:
         self._file: Any = self._socket.makefile("rb", _LINE_BYTES)
 
     def is_usable(self) -> bool:
-        """Return True if nothing has come unasked: an end, or nonsense."""
+        """Return True if nothing has arrived unasked: an end of file, or other bytes."""
         poll = select.poll()
         poll.register(self._socket, select.POLLIN)
         return not poll.poll(0)
@@ -283,7 +283,7 @@ class _Connection:
 
 
 class HttpTransport:
-    """As many connections to a server as threads use at once."""
+    """A pool of connections to a server: one for each thread that uses it at once."""
 
     def __init__(self, url: TritonUrl) -> None:
         self._url = url
@@ -329,7 +329,7 @@ class HttpTransport:
 
 
 class AsyncHttpTransport:
-    """As many connections to a server as tasks use at once; of one event loop."""
+    """A pool of connections to a server: one for each task of a loop that uses it at once."""
 
     def __init__(self, url: TritonUrl) -> None:
         self._url = url

@@ -1,4 +1,4 @@
-"""A server as a client sees it, over whatever protocol: one class for threads, one for asyncio."""
+"""A server as a client sees it, over either protocol: one class for threads, one for asyncio."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ T = TypeVar("T")
 
 @contextmanager
 def _grpc_imports() -> Iterator[None]:
-    """Imports of gRPC, made where they are needed: they take longer than all the rest."""
+    """Wrap imports of gRPC, made at first use: they take longer than all other imports."""
     try:
         yield
     except ModuleNotFoundError as error:
@@ -44,10 +44,10 @@ def _calls(url: TritonUrl) -> Calls:
 
 
 class ServerClient:
-    """A server, asked by threads; methods are called as those of Triton's own client."""
+    """A server for threads, with methods like Triton's own client."""
 
     def __init__(self, url: TritonUrl, timeout_s: float, headers: Headers | None = None) -> None:
-        """`headers` go with every call; `timeout_s` limits calls that name no time."""
+        """Set up; `headers` go with every call; `timeout_s` is the default limit of a call."""
         self.timeout_s = timeout_s
         self._headers = headers or {}
         self._calls = _calls(url)
@@ -138,7 +138,7 @@ def _read_all(call: Call[T], answers: Generator[Any, None, None]) -> Iterator[T]
 
 
 class AsyncServerClient:
-    """A server, asked by the tasks of one event loop."""
+    """A server, called by the tasks of one event loop."""
 
     def __init__(self, url: TritonUrl, timeout_s: float, headers: Headers | None = None) -> None:
         self.timeout_s = timeout_s

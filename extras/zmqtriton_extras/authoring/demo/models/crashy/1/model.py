@@ -9,7 +9,7 @@ ANSWER, EXIT, SEGMENTATION_FAULT, RAISE, HANG = range(5)
 
 
 class TritonPythonModel:
-    """MODE 0 answers the pid of this process; 1 to 4 are four ways to fail."""
+    """Answers MODE 0 with the pid of this process; MODE 1 to 4 are four ways to fail."""
 
     def execute(self, requests):
         for request in requests:

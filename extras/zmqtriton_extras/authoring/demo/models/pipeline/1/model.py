@@ -3,7 +3,7 @@ import triton_python_backend_utils as pb_utils
 
 
 class TritonPythonModel:
-    """UPPER from string_upper and SUM from add_sub, which this model calls."""
+    """Answers with UPPER from string_upper and SUM from add_sub, models that this one calls."""
 
     def execute(self, requests):
         return [self.answer(request) for request in requests]

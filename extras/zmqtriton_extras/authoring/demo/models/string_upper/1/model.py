@@ -3,7 +3,7 @@ import triton_python_backend_utils as pb_utils
 
 
 class TritonPythonModel:
-    """UPPER is TEXT in capital letters, whatever its shape."""
+    """Answers with UPPER, which is TEXT of any shape in capital letters."""
 
     def execute(self, requests):
         responses = []
