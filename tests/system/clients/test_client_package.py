@@ -148,7 +148,7 @@ def test_with_its_extra_it_asks_over_grpc(server: Server, target: Path) -> None:
         ),
         pytest.param(
             "import zmqtriton; zmqtriton.Door('/nowhere')",
-            "No module named 'zmq', which the door needs: pip install 'zmqtriton-client[door]'",
+            "No module named 'msgpack', which the door needs: pip install 'zmqtriton-client[door]'",
             marks=pytest.mark.long(
                 "system/clients/test_client_package.py::test_what_lacks_is_told"
             ),
