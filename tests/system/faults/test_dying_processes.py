@@ -75,7 +75,7 @@ def test_processes_that_die_or_say_nothing_at_their_start_are_named_and_cost_no_
 
     eventually(lambda: deaths_of(server, "grpc") >= 3, 120, "deaths of gRPC")
     check_named(server, "grpc", "exited with status 1")
-    stopped = "was stopped by a signal and is killed"
+    stopped = "is killed: a signal has stopped it"
     eventually(lambda: stopped in server.log_text(), 120, "that of jobs is killed")
     eventually(lambda: deaths_of(server, "jobs") >= 1, 120, "it has ended")
 
