@@ -30,9 +30,9 @@ class LostSequences:
     def __init__(self, idle_ns: int) -> None:
         self._idle_ns = idle_ns
         self._causes: OrderedDict[wire.Correlation, ZmqTritonError] = OrderedDict()
-        #: Error of sequences that only an earlier broker knew; None if there was no earlier broker.
-        self._forgotten: ZmqTritonError | None = None
-        self._recovered_ns: Callable[[], int] = lambda: 0
+        #: Error of sequences that only an earlier broker knew, and a function that returns the time
+        #: since when all its clients are here again; None if there was no earlier broker.
+        self._earlier: tuple[ZmqTritonError, Callable[[], int]] | None = None
 
     def assume_earlier_lost(self, cause: ZmqTritonError, recovered_ns: Callable[[], int]) -> None:
         """Treat unknown sequences as lost, since an earlier broker may have known them.
@@ -41,7 +41,7 @@ class LostSequences:
         client may have left a sequence idle in between, so unknown ones count as lost for another
         `idle_ns`.
         """
-        self._forgotten, self._recovered_ns = cause, recovered_ns
+        self._earlier = cause, recovered_ns
 
     def add(self, correlation: wire.Correlation, cause: ZmqTritonError) -> None:
         self._causes[correlation] = cause
@@ -55,10 +55,11 @@ class LostSequences:
     def find_cause(self, correlation: wire.Correlation, now_ns: int) -> ZmqTritonError | None:
         """Return why a sequence was lost; None if it is not known to have existed."""
         cause = self._causes.get(correlation)
-        if cause is None and self._forgotten is not None:
-            since_ns = self._recovered_ns()
+        if cause is None and self._earlier is not None:
+            forgotten, recovered_ns = self._earlier
+            since_ns = recovered_ns()
             if not since_ns or now_ns < since_ns + self._idle_ns:
-                self.add(correlation, cause := self._forgotten)
+                self.add(correlation, cause := forgotten)
         return cause
 
 
