@@ -347,14 +347,6 @@ class RegionRegistry:
         for number in list(self._unregistered):
             self.region_released(serial, number)
 
-    def stub_confirmed(self, serial: int, number: int) -> None:
-        """Record that a stub has processed all messages before the Sync with this number."""
-        self._acknowledgements.acknowledge(serial, number)
-
-    def stub_ended(self, serial: int) -> None:
-        """Stop waiting for confirmations of a dead stub, which has no region open."""
-        self._acknowledgements.peer_ended(serial)
-
 
 def _kind(call: ControlCall) -> tuple[str, bool]:
     """Return the name of the region, and True if it is on a GPU."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 from zmqtriton.config.ensembles import check_cycle, no_loaded_version_text, version_not_loaded_text
 from zmqtriton.reading.blueprint import Blueprint, EnsembleBlueprint, FinalConfig
 from zmqtriton.supervisor import states
-from zmqtriton.supervisor.models.generation import Generation, GenerationOwner
+from zmqtriton.supervisor.models.generation import Generation
 from zmqtriton.supervisor.models.instance import StubPlace, shorten
 from zmqtriton.supervisor.models.order import Members
 from zmqtriton.supervisor.models.version import serving
@@ -180,21 +180,20 @@ class EnsembleGeneration(Generation):
 
     def __init__(
         self,
-        owner: GenerationOwner,
         plan: Plan,
         introductions: Introductions,
         blueprint: Blueprint,
         version: int,
         members: EnsembleMembers,
     ) -> None:
-        super().__init__(owner, plan, introductions, blueprint, version)
+        super().__init__(plan, introductions, blueprint, version)
         assert blueprint.ensemble is not None
         self.readiness = EnsembleReadiness(blueprint.ensemble, members)
 
     def start(self) -> None:
         self._plan.log("V", f"ensemble model for {self.blueprint.name}\n")
         self._transition(states.AllInstancesLoaded())
-        self.owner.generation_loaded(self)
+        self.loaded()
 
     def _keep_answering(self) -> None:
         """Leave the draining to the broker."""

@@ -38,31 +38,19 @@ _ANSWERING = frozenset(InstanceState) - {
 
 
 class GenerationOwner(Protocol):
-    """Receives a generation's events; by default it ignores them."""
-
-    def generation_loaded(self, generation: Generation) -> None:
-        """Handle the first time that all instances are ready."""
-        return
-
-    def generation_failed(self, generation: Generation, error: ZmqTritonError) -> None:
-        """Handle a generation that could not be loaded and is ending."""
-        return
+    """Receives the events of a serving generation."""
 
     def generation_changed(self, generation: Generation) -> None:
-        """Handle the death or the return of an instance of a serving generation."""
-        return
+        """Handle the death or the return of an instance."""
 
     def generation_given_up(self, generation: Generation) -> None:
-        """Handle the loss of all instances of a serving generation, or another failed try."""
-        return
+        """Handle the loss of all instances, or another failed try."""
 
     def generation_revived(self, generation: Generation) -> None:
         """Handle an instance that is ready after all had been given up; the broker knows."""
-        return
 
     def generation_ended(self, generation: Generation) -> None:
         """Handle the end of the generation's last process."""
-        return
 
 
 class GenerationReadiness(Protocol):
@@ -86,14 +74,15 @@ class GenerationReadiness(Protocol):
 class Generation:
     def __init__(
         self,
-        owner: GenerationOwner,
         plan: Plan,
         introductions: Introductions,
         blueprint: Blueprint,
         version: int,
     ) -> None:
-        #: Receiver of its events: its load, and its model once it serves.
-        self.owner = owner
+        #: The model, once the generation serves; before that its load awaits it.
+        self.owner: GenerationOwner | None = None
+        #: Promise that is kept once all instances are ready for the first time.
+        self.loaded = Promise[None]()
         self.number = plan.new_generation_number()
         self.blueprint = blueprint
         self.version = version
@@ -139,8 +128,8 @@ class Generation:
         )
         if self.state is GenerationState.ENDED:
             for instance in self.instances:
-                self._introductions.stubs.remove(instance.serial)
-            self._introductions.stubs.end(self.number)
+                self._introductions.stubs.pop(instance.serial, None)
+            self._introductions.ended_generations.append(self.number)
 
     # ---------------------------------------------------------- what is asked
 
@@ -258,8 +247,8 @@ class Generation:
         before, serial = instance.state, instance.serial
         instance.handle(event)
         if instance.serial != serial:
-            self._introductions.stubs.remove(serial)
-            self._introductions.stubs.add(instance.serial, self.number)
+            self._introductions.stubs.pop(serial, None)
+            self._introductions.stubs[instance.serial] = self.number
         if isinstance(event, states.ProcessStarted):
             self._introduce(instance)
         elif isinstance(event, states.ProcessExited):
@@ -268,7 +257,7 @@ class Generation:
             self._introductions.report_death(serial, instance.death_summary, guest)
             log_death(self._plan, self.label, instance, event, before)
             if instance.is_being_removed:
-                self._introductions.stubs.remove(serial)
+                self._introductions.stubs.pop(serial, None)
         elif isinstance(event, states.InstanceConfigCompleted):
             self._on_config_completed(instance, event.document)
         if instance.state is not before:
@@ -283,7 +272,7 @@ class Generation:
                 self._begin_next()
             elif all(i.state is InstanceState.READY for i in self.instances):
                 self._transition(states.AllInstancesLoaded())
-                self.owner.generation_loaded(self)
+                self.loaded()
         elif self.state is GenerationState.SERVING:
             self._on_instance_changed_while_serving(instance, before)
         elif self.state is GenerationState.DRAINING:
@@ -298,15 +287,17 @@ class Generation:
         if instance.state is InstanceState.READY:
             if not self._broker_entry.is_announced and self.instances.ready:
                 self.announce()  # all had been given up
-                self.owner.generation_revived(self)
+                if self.owner is not None:
+                    self.owner.generation_revived(self)
             elif not instance.slot.is_passive:
                 self._broker_entry.attach(instance)
             self._begin_next()
         self.instances.discard_removed()
         if self.readiness.have_all_failed:
             self._broker_entry.remove(self.readiness.why_not_ready)
-            self.owner.generation_given_up(self)
-        elif InstanceState.READY in (instance.state, before):
+            if self.owner is not None:
+                self.owner.generation_given_up(self)
+        elif self.owner is not None and InstanceState.READY in (instance.state, before):
             self.owner.generation_changed(self)
 
     def _keep_answering(self) -> None:
@@ -334,7 +325,8 @@ class Generation:
             self._introductions.resources.release(self.number)
             self._plan.enqueue(RemoveDirectory(self._bytecode_directory))
             self._transition(states.LastProcessExited())
-            self.owner.generation_ended(self)
+            if self.owner is not None:
+                self.owner.generation_ended(self)
 
     # ------------------------------------------------------------- instances
 
@@ -442,7 +434,7 @@ class Generation:
         return True
 
     def _fail(self, error: ZmqTritonError) -> None:
-        self.owner.generation_failed(self, error)
+        self.loaded.fail(error)
         self.abort(error.reason)
 
 
