@@ -270,7 +270,7 @@ class SupervisorService:
         if now_s >= self._next_poll_s:
             self._next_poll_s = now_s + _POLL_INTERVAL_S
             children = self._children
-            for look in (children.detect_frozen, children.quotas.poll, children.reap_orphans):
+            for look in (children.frozen.poll, children.quotas.poll, children.reap_orphans):
                 with guarded("a look at the processes"):
                     look()
             with guarded("a look at the runtime directory"):

@@ -105,8 +105,6 @@ class GpuLimits:
 
     def check(self, generation: int, places: Iterable[InstanceSlot]) -> None:
         """Raise Unavailable if a new instance would load on a GPU that is too full."""
-        if not self._limits:
-            return
         admitted = self._admitted.get(generation, set())
         new = {
             (place.name, place.device): place

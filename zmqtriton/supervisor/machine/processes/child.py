@@ -241,8 +241,6 @@ class ReadinessLifelines:
             line.send(message)
 
     def _handle_input(self, serial: int, line: Lifeline) -> None:
-        if self._lifelines.get(serial) is not line:
-            return
         for message, descriptors in line.receive():
             for unexpected in descriptors:
                 os.close(unexpected)

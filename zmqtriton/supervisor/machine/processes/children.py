@@ -104,7 +104,7 @@ class Children:
         self.stream_sockets = StreamSockets(directory, self)
         self.quotas = QuotaEnforcement(self._children, self.segments, self._memory_exceeded)
         self._last_pages = LastPages()
-        self._frozen = FrozenProcesses(self, listener)
+        self.frozen = FrozenProcesses(self, listener)
         self._outputs = Outputs(selector, relay)
         self.stacks = StackReader(selector, self._children)
         self._files: ProcessFiles = files
@@ -310,17 +310,12 @@ class Children:
 
     # -------------------------------------------------------------- watching
 
-    def detect_frozen(self) -> None:
-        """Find frozen processes; called once a second."""
-        self._frozen.poll()
-
     def reap_orphans(self) -> None:
         """Reap orphans; called once a second."""
-        if self.fork_server.is_under_way or self.templates.is_under_way:
-            # One of them may be a child whose death is not noticed yet, and its status is needed.
-            return
-        processes.reap_orphans(self.pids)
-        self._kill_strays()
+        # One of them may be a child whose death is not noticed yet, and its status is needed.
+        if not (self.fork_server.is_under_way or self.templates.is_under_way):
+            processes.reap_orphans(self.pids)
+            self._kill_strays()
 
     def _kill_strays(self) -> None:
         """Kill processes in other groups that dead stubs have left to this process."""

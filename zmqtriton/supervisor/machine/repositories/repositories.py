@@ -22,6 +22,7 @@ from zmqtriton.repository.decisions import KeepDecisions
 from zmqtriton.repository.scan import DUPLICATE
 from zmqtriton.store_places import is_remote
 from zmqtriton.supervisor.actions import (
+    ChangeRepositories,
     FileReport,
     ListRepository,
     RepositoriesInUse,
@@ -186,11 +187,9 @@ class Repository(PlaceReading):
         return task
 
     def _see(self, name: str, answer: Promise[FoundModel | None]) -> None:
-        if answer.error is not None:
-            return  # who has asked is told
-        if answer.value is not None:
+        if answer.error is None and answer.value is not None:
             self._seen[name] = answer.value.place
-        else:
+        elif answer.error is None:  # else who has asked is told
             self._seen.pop(name, None)
             if self._listed is not None:
                 self._listed = [entry for entry in self._listed if entry[0] != name]
@@ -371,36 +370,33 @@ class Repositories:
 
     # ------------------------------------------------------------- registration
 
-    async def register(self, path: str, names: Mapping[str, str]) -> RepositoriesInUse:
-        """Add a directory, with other names for some of its models, by their folders."""
-        topic = Topic(_REGISTRATION, path)
-        try:
-            await self._runner.submit(topic, "check_directory", (path,)).answer
-            error = self._refusal(path, names)
-        except ZmqTritonError as problem:
-            error = problem
-        if error is None:
-            self._repositories.append(Repository(Path(path), names, self._runner))
-        return RepositoriesInUse(self.paths, error)
-
-    def _refusal(self, path: str, names: Mapping[str, str]) -> ZmqTritonError | None:
-        if os.path.abspath(path) in self.paths:
-            return AlreadyExists(f"model repository '{path}' has already been registered")
-        taken = {name for each in self._repositories for name in each.other_names}
-        for name in taken.intersection(names.values()):
-            text = f"failed to register '{name}', there is a conflicting mapping for '{name}'"
-            return AlreadyExists(text)
-        return None
-
-    def unregister(self, path: str) -> RepositoriesInUse:
-        """Remove a directory; models that were loaded from it stay."""
-        directory, error = os.path.abspath(path), None
-        if directory in self.paths:
+    async def change(self, action: ChangeRepositories) -> RepositoriesInUse:
+        """Add a directory, or remove one; models that were loaded from it stay."""
+        path, directory = action.path, os.path.abspath(action.path)
+        error: ZmqTritonError | None = None
+        if action.is_registration:
+            topic = Topic(_REGISTRATION, path)
+            try:
+                await self._runner.submit(topic, "check_directory", (path,)).answer
+                self._check_new(path, action.names)
+                self._repositories.append(Repository(Path(path), action.names, self._runner))
+            except ZmqTritonError as problem:
+                error = problem
+        elif directory in self.paths:
             left = [each for each in self._repositories if each.absolute_path != directory]
             self._repositories = left
         else:
             error = NotFound(f"failed to unregister '{path}', repository not found")
         return RepositoriesInUse(self.paths, error)
+
+    def _check_new(self, path: str, names: Mapping[str, str]) -> None:
+        """Raise AlreadyExists for a directory that is in use, or a name that another has."""
+        if os.path.abspath(path) in self.paths:
+            raise AlreadyExists(f"model repository '{path}' has already been registered")
+        taken = {name for each in self._repositories for name in each.other_names}
+        for name in taken.intersection(names.values()):
+            text = f"failed to register '{name}', there is a conflicting mapping for '{name}'"
+            raise AlreadyExists(text)
 
     def log_hints(self) -> None:
         """Log warnings about the repositories themselves, as far as they can be read."""
