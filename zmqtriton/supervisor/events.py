@@ -132,7 +132,7 @@ class EventRouter:
         """Handle a process that was stopped by a signal and not continued."""
         peer = self._peers.find_peer(serial)
         if peer is not None:
-            self._peers.process_frozen(peer)
+            self._peers.kill(peer, "a signal has stopped it")
             return
         frozen = Reason.of(Kind.FROZEN, "the process was stopped by a signal")
         self.tell_stub(serial, states.KillRequested(frozen))

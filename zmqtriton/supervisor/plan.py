@@ -11,6 +11,7 @@ import itertools
 import sys
 from collections.abc import Callable, Coroutine
 from contextlib import AbstractContextManager, nullcontext
+from functools import partial
 from typing import Any, TypeVar
 
 from zmqtriton.supervisor.actions import Action, Log
@@ -52,10 +53,11 @@ class Plan:
         self._actions: list[Action] = []
         self._timers: list[tuple[float, int, PlanTimer]] = []
         self._order = itertools.count()
-        self._serials = itertools.count(1)
-        self._generations = itertools.count(1)
+        #: Returns a serial number for a process or a caller.
+        self.new_serial = partial(next, itertools.count(1))
+        self.new_generation_number = partial(next, itertools.count(1))
         # a server that takes over has asked the one before with lower numbers
-        self._tickets = itertools.count(1 << 16)
+        self.new_ticket = partial(next, itertools.count(1 << 16))
         #: The answers to actions that are awaited, by ticket.
         self._expected: dict[int, Promise[Any]] = {}
 
@@ -128,9 +130,6 @@ class Plan:
         else:
             answer(result)
 
-    def new_ticket(self) -> int:
-        return next(self._tickets)
-
     def call_later(self, delay_s: float, call: Callable[[], None]) -> PlanTimer:
         timer = PlanTimer(call)
         heapq.heappush(self._timers, (self.now_s + delay_s, next(self._order), timer))
@@ -162,10 +161,3 @@ class Plan:
         while self._timers and self._timers[0][2].is_cancelled:
             heapq.heappop(self._timers)
         return self._timers[0][0] if self._timers else None
-
-    def new_serial(self) -> int:
-        """Return a serial number for a process or a caller."""
-        return next(self._serials)
-
-    def new_generation_number(self) -> int:
-        return next(self._generations)

@@ -160,7 +160,7 @@ class Load:
             new.obstacle = new.obstacle or error
         await new.start()
         # last, since instances that were replaced do not come back
-        if new.has_changes and not new.has_failed:
+        if not new.has_failed:
             await new.change()
 
         self._step = _IS_TOLD

@@ -97,11 +97,6 @@ class NewVersions:
         """True if a process must be started."""
         return any(not self._blueprint.versions[number].problem for number in self._generations)
 
-    @property
-    def has_changes(self) -> bool:
-        """True if instances are still to be changed."""
-        return bool(self._changes)
-
     async def start(self) -> None:
         """Load the new generations; return when each is announced, or has failed."""
         await self._all({number: self._bring(number) for number in self._generations})

@@ -99,7 +99,7 @@ class Members(Protocol):
 _DependenciesOf = Callable[[str], Iterable[str]]
 
 
-def reached(start: str, needs: _DependenciesOf) -> set[str]:
+def called(start: str, needs: _DependenciesOf) -> set[str]:
     """Return the models that this one calls, directly or through other models."""
     seen, queue = set[str](), [start]
     while queue:
@@ -111,7 +111,7 @@ def reached(start: str, needs: _DependenciesOf) -> set[str]:
 
 def reaches(start: str, target: str, needs: _DependenciesOf) -> bool:
     """True if the first model calls the second, directly or through other models."""
-    return target in reached(start, needs)
+    return target in called(start, needs)
 
 
 class LoadOrder:
@@ -154,9 +154,8 @@ class RetirementQueue:
 
     def __init__(self, plan: Plan, generations: Mapping[int, Generation]) -> None:
         self.generations = generations
-        self._waiting: dict[int, Generation] = {}
-        #: Numbers of waiting generations that may still get requests from frontends.
-        self._served: set[int] = set()
+        #: Each with the promise that frontends send it no more requests, by number.
+        self._waiting: dict[int, tuple[Generation, Promise[None]]] = {}
         plan.server.whenever(self._unneeded, self._retire)
 
     def retire_after_callers(
@@ -168,11 +167,7 @@ class RetirementQueue:
 
         Only callers that are also to end are waited for.
         """
-        number = generation.number
-        self._waiting[number] = generation
-        if frontends_know is not None:
-            self._served.add(number)
-            frontends_know.at_end(partial(self._served.discard, number))
+        self._waiting[generation.number] = generation, frontends_know or Promise.kept(None)
 
     def _retire(self, unneeded: Iterable[Generation]) -> None:
         for generation in unneeded:
@@ -183,8 +178,8 @@ class RetirementQueue:
         reached = self._reached() if self._waiting else {}
         return [
             generation
-            for number, generation in self._waiting.items()
-            if number not in self._served and not _is_needed(generation, reached)
+            for generation, frontends_know in self._waiting.values()
+            if frontends_know.is_over and not _is_needed(generation, reached)
         ]
 
     def _reached(self) -> dict[str, set[str]]:
@@ -197,7 +192,7 @@ class RetirementQueue:
                 callees.setdefault(name, set()).update(generation.callees)
                 if self._is_ending(generation):
                     ending.add(name)
-        return {name: reached(name, lambda each: callees.get(each, ())) for name in ending}
+        return {name: called(name, lambda each: callees.get(each, ())) for name in ending}
 
     def _is_ending(self, generation: Generation) -> bool:
         is_ending = generation.state in (GenerationState.DRAINING, GenerationState.STOPPING)

@@ -182,10 +182,6 @@ class Peers:
         if self.opening.has_reached(peer.role):
             self._send_listen(peer)
 
-    def process_frozen(self, peer: ServerProcess) -> None:
-        """Replace a process that was stopped by a signal."""
-        self.kill(peer, "a signal has stopped it")
-
     def kill(self, peer: ServerProcess, why: str) -> None:
         """Kill a process, or drop a guest; a process of HTTP is killed without its group."""
         verb = "left" if peer.role == GUEST else "killed"

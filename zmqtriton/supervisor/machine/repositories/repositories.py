@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import logging
 import os
-from collections import Counter
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
@@ -40,8 +39,8 @@ _log = logging.getLogger(__name__)
 LISTING_PATIENCE_S = 5.0
 #: Seconds that an urgent listing waits for each repository: a user is looking at the server.
 URGENT_PATIENCE_S = 0.3
-#: The topics of tasks that are about no repository.
-_DECISIONS, _STAGED, _REGISTRATION = "decisions", "staged", "registration"
+#: The topics of tasks that are about no repository, such as directories that came with loads.
+_DECISIONS, STAGED, _REGISTRATION = "decisions", "staged", "registration"
 #: Names that no model has.
 _NO_MODELS = ("", ".", "..")
 _Key = TypeVar("_Key", bound=Hashable)
@@ -244,9 +243,6 @@ class Repositories:
         self._remote_urls = tuple(filter(is_remote, options.model_repository))
         #: Repositories whose files are looked at.
         self._looked_at: set[PlaceReading] = set()
-        #: Number of readings of each directory that came with a load.
-        self._staged_in_use: Counter[str] = Counter()
-        self._staged_to_remove: set[str] = set()
         #: Decisions that are about to be kept, by model.
         self._keeping: dict[str, Promise[None]] = {}
 
@@ -404,26 +400,9 @@ class Repositories:
             task = repository.submit("the form", "hint", (str(repository.path),))
             task.answer.at_end(partial(_log_hints, task.answer))
 
-    # ------------------------------------------------------- staged directories
-
-    def use_directory(self, path: str) -> None:
-        """Keep a directory that came with a load until it is released."""
-        self._staged_in_use[path] += 1
-
-    def release_directory(self, path: str) -> None:
-        self._staged_in_use[path] -= 1
-        if not self._staged_in_use[path]:
-            del self._staged_in_use[path]
-            if path in self._staged_to_remove:
-                self._staged_to_remove.discard(path)
-                self.remove_directory(path)
-
     def remove_directory(self, path: str) -> None:
-        """Remove a directory of staged files, as soon as no reading uses it."""
-        if path in self._staged_in_use:
-            self._staged_to_remove.add(path)
-        else:
-            self._runner.submit(Topic(_STAGED, path), "remove_directory", (path,))
+        """Remove a directory that came with a load, after the readings of it."""
+        self._runner.submit(Topic(STAGED, path), "remove_directory", (path,))
 
 
 def _log_hints(hints: Promise[list[str]]) -> None:
