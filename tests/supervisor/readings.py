@@ -91,5 +91,4 @@ class Readings:
     def _change(self, action: ChangeRepositories) -> None:
         changed = self._plan.tell(self.repositories.change(action))
         self._plan.ready.settle()
-        if changed.value.error is not None:
-            raise changed.value.error
+        assert changed.value

@@ -28,10 +28,8 @@ class PlanTimer:
 
     def __init__(self, call: Callable[[], None]) -> None:
         self.callback = call
-        self.is_cancelled = False
 
     def cancel(self) -> None:
-        self.is_cancelled = True
         # The callback may hold much, and its time may be far off.
         self.callback = _nothing
 
@@ -122,9 +120,7 @@ class Plan:
 
     def answer(self, ticket: int, result: Any) -> None:
         """Pass on the answer to an action, if it is still expected; an error is a failure."""
-        answer = self._expected.pop(ticket, None)
-        if answer is None:
-            return
+        answer = self._expected.pop(ticket, Promise())
         if isinstance(result, ZmqTritonError):
             answer.fail(result)
         else:
@@ -158,6 +154,6 @@ class Plan:
 
     def next_deadline_s(self) -> float | None:
         """Return the time when advance_to() has work to do again; None if nothing is due."""
-        while self._timers and self._timers[0][2].is_cancelled:
+        while self._timers and self._timers[0][2].callback is _nothing:
             heapq.heappop(self._timers)
         return self._timers[0][0] if self._timers else None

@@ -207,9 +207,7 @@ _ANSWERS_OF_FAILURES: dict[type[actions.Action], Callable[[ActionRunner, Interna
     actions.ListRepository: lambda runner, failure: failure,
     actions.LookAtPorts: lambda runner, failure: True,
     actions.LookAtFiles: lambda runner, failure: actions.FileReport({}, 0.0),
-    actions.ChangeRepositories: lambda runner, failure: actions.RepositoriesInUse(
-        runner._repositories.paths, failure
-    ),
+    actions.ChangeRepositories: lambda runner, failure: failure,
     actions.ReadStacks: lambda runner, failure: {},
     actions.OpenRegion: lambda runner, failure: failure,
     actions.CloseRegion: lambda runner, failure: frozenset(),

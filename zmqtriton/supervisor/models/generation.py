@@ -163,7 +163,7 @@ class Generation:
         if self.state is not GenerationState.SERVING:
             return
         self._transition(states.RetireRequested())
-        self._introductions.resources.leave(self.number)
+        self._introductions.resources.instance_limit.leave(self.number)
         self._scope.cancel()
         # without a ready instance, those that come up answer the requests that wait
         has_ready = bool(self.instances.ready)
@@ -232,7 +232,7 @@ class Generation:
         if self.state is GenerationState.ENDED:
             return
         self._transition(states.AbortRequested())
-        self._introductions.resources.leave(self.number)
+        self._introductions.resources.instance_limit.leave(self.number)
         self._broker_entry.remove(reason)
         self._end_template(at_once=True)
         for instance in self.instances:

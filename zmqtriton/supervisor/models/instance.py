@@ -223,7 +223,8 @@ class StubPlace:
         self.growth, self.mismatches = NO_GROWTH, ()
         if isinstance(event, states.BackoffElapsed):
             self.restarts += 1
-        self._plan.log("I", f"TRITONBACKEND_ModelInstanceInitialize: {self._device_label}")
+        where = f"{self.name} ({self.slot.kind} device {self.slot.device})"
+        self._plan.log("I", f"TRITONBACKEND_ModelInstanceInitialize: {where}")
         owner, blueprint = self._owner, self._owner.blueprint
         artifact = blueprint.versions[self.version].path.rpartition("/")[2]
         text = f"{self.name} on {_device_of(self.slot)} using artifact '{artifact}'"
@@ -242,10 +243,6 @@ class StubPlace:
                 template,
             )
         )
-
-    @property
-    def _device_label(self) -> str:
-        return f"{self.name} ({self.slot.kind} device {self.slot.device})"
 
     def _on_process_started(self, event: states.ProcessStarted) -> None:
         self.pid = event.pid

@@ -24,7 +24,6 @@ from zmqtriton.supervisor.actions import (
     ChangeRepositories,
     FileReport,
     ListRepository,
-    RepositoriesInUse,
     RepositoryNames,
 )
 from zmqtriton.supervisor.machine.repositories.readers import Task, TaskRunner, Topic
@@ -366,24 +365,23 @@ class Repositories:
 
     # ------------------------------------------------------------- registration
 
-    async def change(self, action: ChangeRepositories) -> RepositoriesInUse:
-        """Add a directory, or remove one; models that were loaded from it stay."""
+    async def change(self, action: ChangeRepositories) -> tuple[str, ...]:
+        """Add a directory, or remove one; return all in use. Models loaded from it stay.
+
+        Raises ZmqTritonError.
+        """
         path, directory = action.path, os.path.abspath(action.path)
-        error: ZmqTritonError | None = None
         if action.is_registration:
             topic = Topic(_REGISTRATION, path)
-            try:
-                await self._runner.submit(topic, "check_directory", (path,)).answer
-                self._check_new(path, action.names)
-                self._repositories.append(Repository(Path(path), action.names, self._runner))
-            except ZmqTritonError as problem:
-                error = problem
+            await self._runner.submit(topic, "check_directory", (path,)).answer
+            self._check_new(path, action.names)
+            self._repositories.append(Repository(Path(path), action.names, self._runner))
         elif directory in self.paths:
             left = [each for each in self._repositories if each.absolute_path != directory]
             self._repositories = left
         else:
-            error = NotFound(f"failed to unregister '{path}', repository not found")
-        return RepositoriesInUse(self.paths, error)
+            raise NotFound(f"failed to unregister '{path}', repository not found")
+        return self.paths
 
     def _check_new(self, path: str, names: Mapping[str, str]) -> None:
         """Raise AlreadyExists for a directory that is in use, or a name that another has."""
