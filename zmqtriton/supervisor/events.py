@@ -167,7 +167,7 @@ class EventRouter:
         elif isinstance(message, wire.FirstExecutionDone):
             _, instance = self.find_stub(message.serial)
             if instance is not None:
-                instance.mark_executed()
+                instance.has_executed = True
         elif isinstance(message, wire.ConnectionLost):
             self._lost_connections.on_lost(message.serial)
         else:

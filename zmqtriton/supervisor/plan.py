@@ -52,10 +52,10 @@ class Plan:
         self._timers: list[tuple[float, int, PlanTimer]] = []
         self._order = itertools.count()
         #: Returns a serial number for a process or a caller.
-        self.new_serial = partial(next, itertools.count(1))
-        self.new_generation_number = partial(next, itertools.count(1))
+        self.new_serial: Callable[[], int] = partial(next, itertools.count(1))
+        self.new_generation_number: Callable[[], int] = partial(next, itertools.count(1))
         # a server that takes over has asked the one before with lower numbers
-        self.new_ticket = partial(next, itertools.count(1 << 16))
+        self.new_ticket: Callable[[], int] = partial(next, itertools.count(1 << 16))
         #: The answers to actions that are awaited, by ticket.
         self._expected: dict[int, Promise[Any]] = {}
 

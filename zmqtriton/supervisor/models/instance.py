@@ -127,7 +127,8 @@ class StubPlace:
         self._is_thread = self._was_stack_requested = False
         self._timer: PlanTimer | None = None
         self._ready_at_s = math.inf
-        self._has_executed = False
+        #: True once the broker has reported that its first execution has ended.
+        self.has_executed = False
         #: True if it has sent an invalid event, which was logged.
         self.has_sent_invalid_event = False
 
@@ -175,10 +176,6 @@ class StubPlace:
         if self.state is InstanceState.DRAINING:
             self.handle(states.DrainFinished())
 
-    def mark_executed(self) -> None:
-        """Handle the broker's report that its first execution has ended."""
-        self._has_executed = True
-
     def handle(self, event: states.Event) -> None:
         """Handle an event: change the state by the table, and act on the new state."""
         following = states.next_state(
@@ -219,7 +216,7 @@ class StubPlace:
         self.has_reported_failure = self._was_stack_requested = False
         self.failure_code = InternalError.number
         self._ready_at_s = math.inf
-        self._has_executed = False
+        self.has_executed = False
         self.growth, self.mismatches = NO_GROWTH, ()
         if isinstance(event, states.BackoffElapsed):
             self.restarts += 1
@@ -300,7 +297,7 @@ class StubPlace:
             return
         lived_s = self._plan.now_s - self._ready_at_s
         was_idle = lived_s >= 0 and not event.had_begun
-        had_worked = self._has_executed or was_idle or lived_s >= PROVEN_AFTER_S
+        had_worked = self.has_executed or was_idle or lived_s >= PROVEN_AFTER_S
         self._backoff.record_death(self._plan.now_s, had_worked=had_worked)
         if had_worked:
             self._deaths_when_given_up = 0

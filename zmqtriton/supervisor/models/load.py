@@ -127,11 +127,11 @@ class Load:
             # a member that was missing may be there now
             combined = await self._load_members(reading, reading.ensemble)
             if self._is_current(reading) if combined.config is not None else was_tried:
-                history.record_tried()
+                history.is_unchanged = True
             else:
                 await self._build(reading, combined)
         elif was_tried:
-            history.record_tried()
+            history.is_unchanged = True
         elif isinstance(reading, ReadFailure):
             raise self._note_failure(reading)
         elif self._is_current(reading):
