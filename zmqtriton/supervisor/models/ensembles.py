@@ -82,7 +82,7 @@ class EnsembleMembers:
         return 1 + max(map(self._depth, members)) if members else 0
 
     def serving(self, model: str, number: int = -1) -> Generation | None:
-        """Return what serves a step; None if nothing does. -1 is the highest version."""
+        """Return the generation that serves a step, or None; -1 is the highest version."""
         member = self._models.get(model)
         return serving(member.versions, number) if member else None
 
@@ -171,8 +171,8 @@ class EnsembleReadiness:
     def with_is_ready(self) -> list[StubPlace]:
         """Return all instances of the steps whose models must be asked."""
         generations = [self._members.serving(*step) for step in self._ensemble.steps]
-        asked = [one for each in generations if each for one in each.readiness.with_is_ready()]
-        return list({one.serial: one for one in asked}.values())
+        instances = [one for each in generations if each for one in each.readiness.with_is_ready()]
+        return list({one.serial: one for one in instances}.values())
 
 
 class EnsembleGeneration(Generation):

@@ -258,7 +258,10 @@ class Generation:
             log_death(self._plan, self.label, instance, event, before)
             if instance.is_being_removed:
                 self._introductions.stubs.pop(serial, None)
-        elif isinstance(event, states.InstanceConfigCompleted):
+        elif (
+            isinstance(event, states.InstanceConfigCompleted)
+            and instance.state is InstanceState.LOADING
+        ):
             self._on_config_completed(instance, event.document)
         if instance.state is not before:
             self._on_instance_changed(instance, before)
@@ -391,34 +394,37 @@ class Generation:
         return self._roll is not None and self._roll.is_to_complete_config(instance)
 
     def _on_config_completed(self, instance: StubPlace, document: str) -> None:
-        if instance.state is not InstanceState.LOADING:
-            return
-        if self.final_config is not None and self._is_to_complete_config(instance):
-            assert self._roll is not None
-            if not self._roll.complete_config(document):
-                return
-            self._completion = document
-        if self.final_config is None and instance is not self.instances[0]:
+        """Let an instance that has imported the model initialize it, if its configuration is final.
+
+        `document` is the model's answer about the configuration.
+        """
+        if self.final_config is None and instance is self.instances[0]:
+            self._finish_config(document)
+        elif self.final_config is None:
             self._awaiting_config.append(instance)
-            return
-        others: Sequence[InstanceSlot] = ()
-        if self.final_config is None:
+        elif not self._is_to_complete_config(instance):
+            self._initialize(instance, self.final_config)
+        elif self._roll is not None and self._roll.complete_config(document):
             self._completion = document
-            try:
-                self.final_config = self.blueprint.finalize_config(document)
-            except ZmqTritonError as error:
-                self._fail(error)
-                return
-            self._plan.log("V", "model configuration:\n", document=self.final_config.config)
-            slots = self.final_config.slots
-            if not self._claim(slots):
-                return
-            others = slots[len(self.instances) :]
-        waiting, self._awaiting_config = [instance, *self._awaiting_config], []
-        for each in waiting:
-            if each.state is InstanceState.LOADING:
-                self._plan.enqueue(Send(each.serial, wire.Initialize(self.final_config.config)))
-        self.add_instances(others)
+            self._initialize(instance, self.final_config)
+
+    def _finish_config(self, document: str) -> None:
+        """Use the first instance's answer, for all instances; the generation fails if it cannot."""
+        self._completion = document
+        try:
+            self.final_config = final = self.blueprint.finalize_config(document)
+        except ZmqTritonError as error:
+            self._fail(error)
+            return
+        self._plan.log("V", "model configuration:\n", document=final.config)
+        if self._claim(final.slots):
+            for each in (self.instances[0], *self._awaiting_config):
+                self._initialize(each, final)
+            self.add_instances(final.slots[len(self.instances) :])
+
+    def _initialize(self, instance: StubPlace, final: FinalConfig) -> None:
+        if instance.state is InstanceState.LOADING:
+            self._plan.enqueue(Send(instance.serial, wire.Initialize(final.config)))
 
     def _claim(self, slots: Sequence[InstanceSlot]) -> bool:
         """True if all its instances could ever execute, with what others need; else it fails."""

@@ -1,6 +1,6 @@
 """One instance of a model: its current stub, and the time when the next one is started.
 
-Its generation sends it events and reads its state; only `_set_state` writes the state. The first
+Its generation sends it events and reads its state; only `handle` writes the state. The first
 time a dead stub is replaced at once, later after growing pauses. An instance whose stubs have died
 too often is given up: from then on it is tried once in a while. Does no I/O and does not interpret
 the configuration.
@@ -181,18 +181,14 @@ class StubPlace:
         following = states.next_state(
             states.INSTANCE_TRANSITIONS, self.state, event, f"instance '{self.name}'"
         )
-        self._set_state(following, event)
+        if isinstance(event, states.ProcessExited):
+            self.death_reason = self._explain_exit(event)
+        if following is not self.state and self._timer is not None:
+            self._timer.cancel()
+        self.state = following
         act = _ACTS.get(type(event))
         if act is not None:
             act(self, event)
-
-    def _set_state(self, state: InstanceState, event: states.Event) -> None:
-        """Change the state; no other code writes it."""
-        if isinstance(event, states.ProcessExited):
-            self.death_reason = self._explain_exit(event)
-        if state is not self.state and self._timer is not None:
-            self._timer.cancel()
-        self.state = state
 
     def _explain_exit(self, exited: states.ProcessExited) -> Reason:
         """Return the reason why the process ended.

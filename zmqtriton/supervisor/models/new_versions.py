@@ -243,8 +243,8 @@ class NewVersions:
         await generation.loaded
         # the broker first, so that it knows the generation before requests for it arrive
         generation.announce()
-        known, readiness = self._context.audience.confirm_broker(), generation.readiness
-        await self._context.plan.until(lambda: known.is_over or readiness.have_all_failed)
+        confirmed, readiness = self._context.audience.confirm_broker(), generation.readiness
+        await self._context.plan.until(lambda: confirmed.is_over or readiness.have_all_failed)
         if readiness.have_all_failed:
             reason = readiness.why_not_ready
             generation.abort(reason)

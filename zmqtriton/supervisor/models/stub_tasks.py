@@ -65,8 +65,8 @@ class StubTasks(HelperOwner):
     def __init__(self, plan: Plan) -> None:
         self._plan = plan
         self._tickets = itertools.count(_FIRST)
-        #: The serials of instances that have been asked, by ticket.
-        self._asked: dict[int, int] = {}
+        #: The serial of the instance of each task, by ticket.
+        self._serials: dict[int, int] = {}
 
     def ask(
         self, instance: StubPlace, name: str, values: Mapping[str, Any], within_s: float
@@ -76,8 +76,8 @@ class StubTasks(HelperOwner):
         call = wire.Call(ticket, _VERB, json.dumps(self.code(name, values)))
         result = self._plan.ask(lambda _: Send(serial, call), ticket, within_s)
         self._plan.enqueue(Signal(serial, int(READ_SIGNAL), thread=SIGNAL_THREAD))
-        self._asked[ticket] = serial
-        result.at_end(partial(self._asked.pop, ticket))
+        self._serials[ticket] = serial
+        result.at_end(partial(self._serials.pop, ticket))
         return result
 
     def code(self, name: str, values: Mapping[str, Any]) -> dict[str, Any]:
@@ -85,12 +85,12 @@ class StubTasks(HelperOwner):
         return {**task_codes()[name]._asdict(), "values": values}
 
     def handle_result(self, serial: int, answer: wire.CallResult) -> bool:
-        if self._asked.get(answer.id) == serial:
+        if self._serials.get(answer.id) == serial:
             self._plan.answer(answer.id, _result_of(answer))
         return answer.id >= _FIRST
 
     def process_ended(self, serial: int, reason: Reason, last_words: str) -> None:
-        for ticket in [ticket for ticket, asked in self._asked.items() if asked == serial]:
+        for ticket in [ticket for ticket, each in self._serials.items() if each == serial]:
             self._plan.answer(ticket, Unavailable(reason.text))
 
 

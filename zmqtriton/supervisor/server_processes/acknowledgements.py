@@ -93,8 +93,8 @@ class Acknowledgements:
 
     def _confirm(self, peer: int, number: float = math.inf) -> None:
         """Count the questions up to this number as answered by a process."""
-        for asked, (left, over) in [*self._waits.items()]:
-            if asked <= number:
+        for each, (left, over) in [*self._waits.items()]:
+            if each <= number:
                 left.discard(peer)
                 if not left:
                     over()
