@@ -27,7 +27,7 @@ _MOST_READS = 64
 
 
 class Pipe(NamedTuple):
-    """The reading end of a process's output pipe, and what takes its bytes."""
+    """The reading end of a process's output pipe, and the receiver of its bytes."""
 
     descriptor: int
     take: Callable[[bytes], None]
