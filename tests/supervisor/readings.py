@@ -14,10 +14,10 @@ from zmqtriton.reading.reader import ReaderTasks, answer
 from zmqtriton.repository.decisions import KeepDecisions
 from zmqtriton.repository.scan import NO_EXCEPTIONS, VersionSelection
 from zmqtriton.supervisor.actions import (
+    ChangeRepositories,
     ListRepository,
     LocalCopy,
     ReadModel,
-    RepositoriesInUse,
     RepositoryNames,
 )
 from zmqtriton.supervisor.machine.repositories.model_files import ModelLookups
@@ -83,14 +83,12 @@ class Readings:
         assert [""] == problems
 
     def register(self, path: str, names: Mapping[str, str] | None = None) -> None:
-        registered = self._plan.tell(self.repositories.register(path, names or {}))
-        self._plan.ready.settle()
-        _raise_error(registered.value)
+        self._change(ChangeRepositories(0, path, True, names or {}))
 
     def unregister(self, path: str) -> None:
-        _raise_error(self.repositories.unregister(path))
+        self._change(ChangeRepositories(0, path, False))
 
-
-def _raise_error(in_use: RepositoriesInUse) -> None:
-    if in_use.error is not None:
-        raise in_use.error
+    def _change(self, action: ChangeRepositories) -> None:
+        changed = self._plan.tell(self.repositories.change(action))
+        self._plan.ready.settle()
+        assert changed.value

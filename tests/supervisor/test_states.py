@@ -26,7 +26,7 @@ from zmqtriton.supervisor.backoff import (
 )
 from zmqtriton.supervisor.finalize_turns import FinalizeTurns
 from zmqtriton.supervisor.plan import Plan
-from zmqtriton.supervisor.states import GenerationState, InstanceState, LoadState, ModelState
+from zmqtriton.supervisor.states import GenerationState, InstanceState, ModelState
 
 # ------------------------------------------------------------------------------ states
 
@@ -36,9 +36,6 @@ TABLES = [
     (states.GENERATION_TRANSITIONS, GenerationState, GenerationState.ENDED),
     (states.MODEL_TRANSITIONS, ModelState, ModelState.UNAVAILABLE),
 ]
-
-
-LOADS = states.LOAD_TRANSITIONS
 
 
 def reachable(table: Mapping[tuple[Any, Any], Any], start: Any) -> set[Any]:
@@ -57,24 +54,6 @@ def test_every_state_leads_to_the_end(table: Any, kind: Any, end: Any) -> None:
 
 def test_every_state_of_an_instance_is_reached() -> None:
     assert set(InstanceState) == reachable(states.INSTANCE_TRANSITIONS, InstanceState.STOPPED)
-
-
-def test_every_state_of_a_load_is_reached_and_leads_to_an_end_by_itself() -> None:
-    alone = {key: after for key, after in LOADS.items() if key[1] is not states.LoadCancelled}
-
-    assert set(LoadState) == reachable(LOADS, LoadState.ASKED)
-    assert [] == [
-        state
-        for state in set(LoadState) - states.LOAD_ENDS
-        if not states.LOAD_ENDS & reachable(alone, state)
-    ]
-
-
-def test_a_load_that_has_not_ended_can_be_cancelled_and_one_that_has_stays_so() -> None:
-    assert {state for state, event in LOADS if event is states.LoadCancelled} == (
-        set(LoadState) - states.LOAD_ENDS
-    )
-    assert not {state for state, _ in LOADS} & states.LOAD_ENDS
 
 
 def test_an_instance_can_be_stopped_in_every_state() -> None:

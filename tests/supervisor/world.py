@@ -385,8 +385,8 @@ class SupervisorHarness:
                 looked = actions.FileReport(seen, 0.0)
                 self._schedule(lambda: self.core.plan.answer(ticket, looked))
             case actions.ChangeRepositories(ticket, path):
-                in_use = actions.RepositoriesInUse((path,), self.repository_error)
-                self._schedule(lambda: self.core.plan.answer(ticket, in_use))
+                changed = self.repository_error or (path,)
+                self._schedule(lambda: self.core.plan.answer(ticket, changed))
             case actions.ListRepository(ticket, _, is_patient):
                 self.patience.append(is_patient)
                 names = {name: self.silent_models.get(name) for name in sorted(self.models)}

@@ -114,7 +114,19 @@ class LogRing(logging.Handler):
         `started_s` it is another server's log, whose lines have numbers of their own.
         """
         with self._held():
-            return self._read_last(model, after, limit)
+            first = self._lines[0].number if self._lines else self._last + 1
+            lost = max(0, first - after - 1) if after else 0
+            lines = [
+                line for line in self._lines if line.number > after and _concerns_model(line, model)
+            ]
+            begins_s = self._lines[0].time_s if first > 1 and self._lines else 0.0
+            return {
+                "lines": [line._asdict() for line in lines[-limit:]],
+                "last": self._last,
+                "lost": lost,
+                "begins_s": begins_s,
+                "started_s": self._started_s,
+            }
 
     @contextmanager
     def _held(self) -> Iterator[None]:
@@ -123,22 +135,6 @@ class LogRing(logging.Handler):
             yield
         finally:
             self.release()
-
-    def _read_last(self, model: str, after: int, limit: int) -> dict[str, Any]:
-        first = self._lines[0].number if self._lines else self._last + 1
-        lost = max(0, first - after - 1) if after else 0
-        lines = [
-            line for line in self._lines if line.number > after and _concerns_model(line, model)
-        ]
-        chosen = [line._asdict() for line in lines[-limit:]]
-        begins_s = self._lines[0].time_s if first > 1 and self._lines else 0.0
-        return {
-            "lines": chosen,
-            "last": self._last,
-            "lost": lost,
-            "begins_s": begins_s,
-            "started_s": self._started_s,
-        }
 
     def process_lines(self, model: str) -> list[dict[str, Any]]:
         """Return the kept lines of each process of this model, or of all, the newest last."""

@@ -125,10 +125,8 @@ def _of_changes(
     rate limiter counts instances. Nor may the response cache hold responses of replaced code.
     """
     groups = config.instance_group
-    is_bound = config.HasField("sequence_batching") or any(g.passive for g in groups)
-    if is_bound or config.HasField("ensemble_scheduling"):
-        return version
-    if any(group.HasField("rate_limiter") for group in groups):
+    is_bound = config.HasField("sequence_batching") or config.HasField("ensemble_scheduling")
+    if is_bound or any(group.passive or group.HasField("rate_limiter") for group in groups):
         return version
     without_code = _fingerprint(config, tuple(environment))
     rest = type(config)()
@@ -155,17 +153,12 @@ class ModelReader:
     """Reads the models of one server, each from the place that it is given."""
 
     def __init__(self, options: Options, gpus: Sequence[int] = ()) -> None:
+        self._options = options
         self._config_name = options.model_config_name
         self._auto_complete = not options.strict_model_config
-        self._python_settings = options.backend_settings("python")
-        self._may_build_environments = options.build_environments
-        self._users = options.stub_user
         self._files = client_files(options.value)
         self._host = host_of(options, gpus)
-        self._agents = options.repoagent_directory
         self._backends = backend_places(options.backend_directory)
-        self._settings_of_backend = options.backend_command_line
-        self._retry_after_s = options.instance_retry_secs
         self._tried_versions = TriedVersions(options.state_directory)
         self._usual_quota = Quota(
             max_segment_bytes=options.max_model_segment_bytes,
@@ -231,7 +224,8 @@ class ModelReader:
         completed: list[str] = []
         config = self._config(scanned, override, completed.append)
         source = scanned.config_path if override is None else None
-        raise_first(locate(problem, source) for problem in agent_problems(config, self._agents))
+        agents = self._options.repoagent_directory
+        raise_first(locate(problem, source) for problem in agent_problems(config, agents))
         raise_first(
             locate(problem, source)
             for problem in known_parameters.problems(config, known_parameters.TRIAL.name)
@@ -271,12 +265,12 @@ class ModelReader:
             ensemble=ensemble,
             max_load_s=load_timeout_s(config),
             instances=kind_of_instances(config),
-            retry_after_s=self._retry_after_s,
+            retry_after_s=self._options.instance_retry_secs,
             quota=quota_of(config, self._usual_quota),
             add_on_settings=known_parameters.read(config),
             callees=() if ensemble else declared_callees(config),
             backend=runtime and BackendCode(config.backend, *map(str, runtime)),
-            backend_settings=json.dumps(self._settings_of_backend(config.backend)),
+            backend_settings=json.dumps(self._options.backend_command_line(config.backend)),
             configured_groups="ensemble" if ensemble else str(config.instance_group),
             policy_versions=policy_versions(config, scanned.versions),
             version_policy=version_policy(config),
@@ -305,18 +299,18 @@ class ModelReader:
         source: Path | None,
         override: LoadOverride | None,
     ) -> Environment | EnvironmentSpec:
-        check_settings(self._python_settings)
+        check_settings(self._options.backend_settings("python"))
         raise_first(locate(problem, source) for problem in parameter_problems(config))
         if override is not None and override.host is not None:
             return Environment("", host=override.host)
         environment = resolve_environment(
             config,
             scanned.path.absolute(),
-            may_build=self._may_build_environments,
+            may_build=self._options.build_environments,
             of_backend=find_backend_environment(config, self._backends),
         )
         try:
-            return environment._replace(user=chosen_user(config, self._users))
+            return environment._replace(user=chosen_user(config, self._options.stub_user))
         except ConfigError as error:
             raise locate_error(error, source) from None
 

@@ -300,10 +300,7 @@ def _services(options: Options) -> list[_Service]:
 
 def _check_address(service: _Service, address: str, offered: BoundSocket) -> None:
     """Raise PortError if a socket with the right port listens at another address."""
-    try:
-        addresses = [where[0] for *_, where in _resolve(address, offered.port)]
-    except OSError as error:
-        raise PortError(_refusal(service, f"unable to resolve '{address}': {error}")) from error
+    addresses = [where[0] for *_, where in _resolve(service, address, offered.port)]
     if offered.address not in addresses:
         text = f"the server that is replaced listens at {offered.address}, and not at '{address}'"
         option = _option(service.address)
@@ -314,12 +311,13 @@ def _bind_other_family(
     options: Options, first: BoundSocket, sharing: SharedWith
 ) -> socket.socket | None:
     """Bind the port of the first at the first address of another family, if the name has one."""
-    addresses = _resolve(options.grpc_address, first.port)
+    service = _PASSABLE["grpc"]
+    addresses = _resolve(service, options.grpc_address, first.port)
     others = [where for family, _, _, _, where in addresses if family != first.socket.family]
     if not others:
         return None
     try:
-        return _bind(_PASSABLE["grpc"], str(others[0][0]), first.port, sharing)
+        return _bind(service, str(others[0][0]), first.port, sharing)
     except PortError as error:
         cause = error.__cause__
         if isinstance(cause, OSError) and cause.errno in _TAKEN:
@@ -327,16 +325,16 @@ def _bind_other_family(
         return None  # names have addresses of families that the machine does without
 
 
-def _resolve(address: str, port: int) -> list[Any]:
-    return socket.getaddrinfo(address, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+def _resolve(service: _Service, address: str, port: int) -> list[Any]:
+    """Return the addresses that a service may bind. Raises PortError."""
+    try:
+        return socket.getaddrinfo(address, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+    except OSError as error:
+        raise PortError(_refusal(service, f"unable to resolve '{address}': {error}")) from error
 
 
 def _bind(service: _Service, address: str, port: int, sharing: SharedWith) -> socket.socket:
-    try:
-        addresses = _resolve(address, port)
-    except OSError as error:
-        raise PortError(_refusal(service, f"unable to resolve '{address}': {error}")) from error
-    family, kind, protocol, _, where = addresses[0]
+    family, kind, protocol, _, where = _resolve(service, address, port)[0]
     try:
         held = socket.socket(family, kind, protocol)
     except OSError as error:

@@ -16,7 +16,6 @@ from zmqtriton.reading.blueprint import LoadOverride as LoadOverride
 from zmqtriton.repository.decisions import KeepDecisions as KeepDecisions
 from zmqtriton.repository.scan import NO_EXCEPTIONS, VersionSelection
 from zmqtriton_floor import wire
-from zmqtriton_floor.errors import ZmqTritonError
 from zmqtriton_floor.logs import LogOptions
 from zmqtriton_floor.process.named_tuples import NamedTuple
 from zmqtriton_floor.reasons import Reason
@@ -33,14 +32,6 @@ class FileReport(NamedTuple):
     #: The fingerprint of the files of each model.
     fingerprints: Mapping[str, str]
     took_s: float
-
-
-class RepositoriesInUse(NamedTuple):
-    """The result of ChangeRepositories."""
-
-    paths: tuple[str, ...]
-    #: Reason why the repositories were not changed; None if they were.
-    error: ZmqTritonError | None = None
 
 
 class Spawn(NamedTuple):
@@ -198,7 +189,7 @@ class LookAtFiles(NamedTuple):
 
 
 class ChangeRepositories(NamedTuple):
-    """Add or remove a directory of models; the answer is the RepositoriesInUse."""
+    """Add or remove a directory of models; the answer is a tuple of all in use."""
 
     ticket: int
     path: str

@@ -203,7 +203,8 @@ class SupervisorCore:
     def start(self, started_s: float) -> None:
         """Start the server; the first call. `started_s` is the wall clock."""
         self.status.started(started_s)
-        self.plan.server.whenever(lambda: self._introductions.stubs.ended, self._forget_generations)
+        ended = self._introductions.ended_generations
+        self.plan.server.whenever(lambda: ended, self._forget_generations)
         self._peers.start()
         self._notification.begin()
         if self._policy.early_liveness:

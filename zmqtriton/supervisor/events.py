@@ -70,6 +70,7 @@ class EventRouter:
         self.succession = succession
         #: The control calls of stubs, of frontends and of the control socket.
         self._calls = calls
+        self._acknowledgements = acknowledgements
         self._lost_connections = LostConnections(plan, peers, introductions, acknowledgements, self)
 
     def process_started(self, serial: int, pid: int, started_s: float) -> None:
@@ -112,7 +113,7 @@ class EventRouter:
         for helper in self._helpers:
             helper.process_ended(serial, reason, last_words)
         self._readiness.stub_ended(serial)
-        self._regions.stub_ended(serial)
+        self._acknowledgements.peer_ended(serial)
         self.tell_stub(serial, states.ProcessExited(reason, last_words, crash, had_begun))
         self._introductions.end_memory(serial, reason.text)
 
@@ -131,7 +132,7 @@ class EventRouter:
         """Handle a process that was stopped by a signal and not continued."""
         peer = self._peers.find_peer(serial)
         if peer is not None:
-            self._peers.process_frozen(peer)
+            self._peers.kill(peer, "a signal has stopped it")
             return
         frozen = Reason.of(Kind.FROZEN, "the process was stopped by a signal")
         self.tell_stub(serial, states.KillRequested(frozen))
@@ -166,7 +167,7 @@ class EventRouter:
         elif isinstance(message, wire.FirstExecutionDone):
             _, instance = self.find_stub(message.serial)
             if instance is not None:
-                instance.mark_executed()
+                instance.has_executed = True
         elif isinstance(message, wire.ConnectionLost):
             self._lost_connections.on_lost(message.serial)
         else:
@@ -199,7 +200,7 @@ class EventRouter:
             elif instance is not None and isinstance(message, wire.Mismatch):
                 instance.mismatches = (*instance.mismatches, message.text)[: wire.MAX_MISMATCHES]
         elif isinstance(message, wire.Synced):
-            self._regions.stub_confirmed(serial, message.number)
+            self._acknowledgements.acknowledge(serial, message.number)
         elif isinstance(message, wire.CallResult):
             self.succession.take_answer(serial, message)
             if not any(helper.handle_result(serial, message) for helper in self._helpers):
@@ -222,7 +223,7 @@ class EventRouter:
             self._status.messages_malformed(1)
 
     def find_stub(self, serial: int) -> tuple[Generation | None, StubPlace | None]:
-        generation = self._generations.get(self._stubs.find(serial))
+        generation = self._generations.get(self._stubs.get(serial, 0))
         instance = None if generation is None else generation.instances.find(serial)
         return (None, None) if instance is None else (generation, instance)
 

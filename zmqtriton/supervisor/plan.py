@@ -11,6 +11,7 @@ import itertools
 import sys
 from collections.abc import Callable, Coroutine
 from contextlib import AbstractContextManager, nullcontext
+from functools import partial
 from typing import Any, TypeVar
 
 from zmqtriton.supervisor.actions import Action, Log
@@ -27,10 +28,8 @@ class PlanTimer:
 
     def __init__(self, call: Callable[[], None]) -> None:
         self.callback = call
-        self.is_cancelled = False
 
     def cancel(self) -> None:
-        self.is_cancelled = True
         # The callback may hold much, and its time may be far off.
         self.callback = _nothing
 
@@ -52,10 +51,11 @@ class Plan:
         self._actions: list[Action] = []
         self._timers: list[tuple[float, int, PlanTimer]] = []
         self._order = itertools.count()
-        self._serials = itertools.count(1)
-        self._generations = itertools.count(1)
+        #: Returns a serial number for a process or a caller.
+        self.new_serial: Callable[[], int] = partial(next, itertools.count(1))
+        self.new_generation_number: Callable[[], int] = partial(next, itertools.count(1))
         # a server that takes over has asked the one before with lower numbers
-        self._tickets = itertools.count(1 << 16)
+        self.new_ticket: Callable[[], int] = partial(next, itertools.count(1 << 16))
         #: The answers to actions that are awaited, by ticket.
         self._expected: dict[int, Promise[Any]] = {}
 
@@ -120,16 +120,11 @@ class Plan:
 
     def answer(self, ticket: int, result: Any) -> None:
         """Pass on the answer to an action, if it is still expected; an error is a failure."""
-        answer = self._expected.pop(ticket, None)
-        if answer is None:
-            return
+        answer = self._expected.pop(ticket, Promise())
         if isinstance(result, ZmqTritonError):
             answer.fail(result)
         else:
             answer(result)
-
-    def new_ticket(self) -> int:
-        return next(self._tickets)
 
     def call_later(self, delay_s: float, call: Callable[[], None]) -> PlanTimer:
         timer = PlanTimer(call)
@@ -159,13 +154,6 @@ class Plan:
 
     def next_deadline_s(self) -> float | None:
         """Return the time when advance_to() has work to do again; None if nothing is due."""
-        while self._timers and self._timers[0][2].is_cancelled:
+        while self._timers and self._timers[0][2].callback is _nothing:
             heapq.heappop(self._timers)
         return self._timers[0][0] if self._timers else None
-
-    def new_serial(self) -> int:
-        """Return a serial number for a process or a caller."""
-        return next(self._serials)
-
-    def new_generation_number(self) -> int:
-        return next(self._generations)

@@ -36,7 +36,7 @@ from zmqtriton.supervisor.machine.directories.claims import (
     claim_all,
     claim_storage,
 )
-from zmqtriton.supervisor.machine.directories.runtime import DirectoryError, RuntimeDirectory
+from zmqtriton.supervisor.machine.directories.runtime import DirectoryError
 from zmqtriton.supervisor.machine.memory.region_files import RegionFiles
 from zmqtriton.supervisor.machine.processes.children import Children
 from zmqtriton.supervisor.machine.processes.spawner import Spawner
@@ -112,16 +112,6 @@ class _Lines(NamedTuple):
         self.ring.keep_written(lines, pid)
 
 
-class _Files(NamedTuple):
-    """The files of processes, without those that loads use."""
-
-    runtime: RuntimeDirectory
-    core: SupervisorCore
-
-    def remove(self, serial: int) -> None:
-        self.runtime.remove_process_files(serial, self.core.staged_files.claimed)
-
-
 class SupervisorService:
     def __init__(
         self,
@@ -152,9 +142,9 @@ class SupervisorService:
             self._selector,
             self._core.events,
             capacity.segment_budget_bytes(),
-            str(claims.runtime.path),
+            claims.runtime,
+            self._core.staged_files.claimed,
             relay=_Lines(log.outlet, self._log_ring),
-            files=_Files(claims.runtime, self._core),
             regions=self._region_files,
         )
         self._children.quotas.prepare_groups()
@@ -270,7 +260,7 @@ class SupervisorService:
         if now_s >= self._next_poll_s:
             self._next_poll_s = now_s + _POLL_INTERVAL_S
             children = self._children
-            for look in (children.detect_frozen, children.quotas.poll, children.reap_orphans):
+            for look in (children.frozen.poll, children.quotas.poll, children.reap_orphans):
                 with guarded("a look at the processes"):
                     look()
             with guarded("a look at the runtime directory"):

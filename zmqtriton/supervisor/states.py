@@ -1,4 +1,4 @@
-"""The states of instances, generations, versions and loads, as transition tables.
+"""The states of instances, generations and versions, as transition tables.
 
 Each table has the next state for a state and an event. A pair that is not listed is an error with a
 name, never ignored: an event that may come late and changes nothing is also listed. This file knows
@@ -274,120 +274,7 @@ MODEL_TRANSITIONS: Mapping[tuple[ModelState, type[Event]], ModelState] = {
 }
 
 
-# -------------------------------------------------------------------- loads
-#
-# ASKED ─▶ WAITING ─▶ READING ─▶ DEPENDENCIES ─▶ PREPARING ─▶ STARTING ─▶ ANNOUNCING ─▶ DONE
-#             │        ▲   │                       ▲             │           ▲
-#             │        └ SETTLING                  │             ▼           │
-#             └─────── a number of instances ──────┘          CHANGING ──────┘
-#
-# A model's loads run one after the other; the later ones are ASKED. A load has one of the server's
-# slots from WAITING on. It gives the slot back while it waits for others (SETTLING, DEPENDENCIES),
-# and gets one again before it reads anew or, with callees, before it builds; an ensemble has no
-# processes and builds without. A load that takes very long loses its slot and goes on.
-#
-# Up to DEPENDENCIES nothing is changed, so READING and DEPENDENCIES may lead straight to DONE
-# (nothing is new), and WAITING and READING to FAILED (nothing can be loaded). A later failure is
-# one of a version, in STARTING or CHANGING, and the load is FAILED only after ANNOUNCING: all new
-# generations serve, or none does. A generation that fails is tried again as often as the options
-# say, which leaves the load where it is. CHANGING comes last, since replaced instances do not come
-# back; there a new generation is loaded where that turns out to be needed.
-#
-# Every state but the last three leads to CANCELLED. A late reading, environment or acknowledgement
-# of a load that has ended is dropped.
-
-
-class LoadState(str, Enum):
-    """The state of one load of a model."""
-
-    ASKED = "ASKED"  # earlier loads of the model come first
-    WAITING = "WAITING"  # so many models load at a time, and this one waits for its slot
-    READING = "READING"
-    SETTLING = "SETTLING"  # the files have just changed, and are read again after a while
-    DEPENDENCIES = "DEPENDENCIES"  # the models that it calls are loaded first
-    PREPARING = "PREPARING"  # its environment
-    STARTING = "STARTING"  # new generations: processes, import, initialize
-    CHANGING = "CHANGING"  # the instances of versions that keep their generation
-    ANNOUNCING = "ANNOUNCING"  # it serves, and the frontends have yet to acknowledge that
-    DONE = "DONE"
-    FAILED = "FAILED"
-    CANCELLED = "CANCELLED"
-
-
-class LoadBegun(Event):
-    """The loads before it have ended."""
-
-
-class SlotGranted(Event):
-    """The load may read the model."""
-
-
-class FilesUnsettled(Event):
-    """The files are new, and their copying may not be complete."""
-
-
-class DependenciesNamed(Event):
-    """The model was read, and it has something to build."""
-
-
-class BlueprintReady(Event):
-    """The models that it calls were loaded, or tried; or only its instances change."""
-
-
-class EnvironmentReady(Event):
-    """The environment is ready, cannot be made, or is not needed."""
-
-
-class ChangesBegun(Event):
-    """All new generations are loaded; now unchanged ones get their new instances."""
-
-
-class AnnouncementBegun(Event):
-    """Every start has ended: the new generations serve, or none of them does."""
-
-
-class LoadSucceeded(Event):
-    """Every version serves as requested, perhaps it did before."""
-
-
-class LoadGivenUp(Event):
-    """The load has nothing to load, or a part of it has failed."""
-
-
-class LoadCancelled(Event):
-    """An unload, an operator or the end of the server ends it."""
-
-
-_L = LoadState
-LOAD_ENDS = frozenset({_L.DONE, _L.FAILED, _L.CANCELLED})
-LOAD_TRANSITIONS: Mapping[tuple[LoadState, type[Event]], LoadState] = {
-    (_L.ASKED, LoadBegun): _L.WAITING,
-    (_L.WAITING, SlotGranted): _L.READING,
-    (_L.READING, FilesUnsettled): _L.SETTLING,
-    (_L.SETTLING, SlotGranted): _L.READING,
-    (_L.READING, DependenciesNamed): _L.DEPENDENCIES,
-    (_L.DEPENDENCIES, BlueprintReady): _L.PREPARING,
-    # Another number of instances: nothing is read.
-    (_L.WAITING, BlueprintReady): _L.PREPARING,
-    (_L.PREPARING, EnvironmentReady): _L.STARTING,
-    (_L.STARTING, ChangesBegun): _L.CHANGING,
-    (_L.STARTING, AnnouncementBegun): _L.ANNOUNCING,
-    (_L.CHANGING, AnnouncementBegun): _L.ANNOUNCING,
-    # There is no version.
-    (_L.PREPARING, AnnouncementBegun): _L.ANNOUNCING,
-    # Nothing has changed since the last time.
-    (_L.READING, LoadSucceeded): _L.DONE,
-    (_L.DEPENDENCIES, LoadSucceeded): _L.DONE,
-    (_L.ANNOUNCING, LoadSucceeded): _L.DONE,
-    # What is to be scaled does not serve; what is to be read cannot be.
-    (_L.WAITING, LoadGivenUp): _L.FAILED,
-    (_L.READING, LoadGivenUp): _L.FAILED,
-    (_L.ANNOUNCING, LoadGivenUp): _L.FAILED,
-    **{(state, LoadCancelled): _L.CANCELLED for state in _L if state not in LOAD_ENDS},
-}
-
-
-State = TypeVar("State", InstanceState, GenerationState, ModelState, LoadState)
+State = TypeVar("State", InstanceState, GenerationState, ModelState)
 
 
 def next_state(

@@ -77,12 +77,9 @@ class RepositoryRegistry(Feature):
         if not isinstance(path, str) or not path.startswith("/") or "\0" in path:
             raise InvalidArgument("a repository must be an absolute path")
         names = _names(arguments) if is_registration else {}
-        in_use: actions.RepositoriesInUse = await self._plan.ask(
+        self._paths = await self._plan.ask(
             lambda ticket: actions.ChangeRepositories(ticket, path, is_registration, names)
         )
-        self._paths, error = in_use
-        if error is not None:
-            raise error
         verb = "registered" if is_registration else "unregistered"
         self._plan.log("I", f"Model repository {verb}: {path}")
         self._forget(self._keys.pop(path, None))

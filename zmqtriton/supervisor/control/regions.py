@@ -177,6 +177,8 @@ class UnregisteredRegion:
 
     request: RegionRequest
     frontends: set[int]
+    #: Promise that no frontend uses it any more, and then that no other process does.
+    unused: Promise[None] = field(default_factory=Promise)
     released: Promise[None] = field(default_factory=Promise)
 
 
@@ -302,58 +304,42 @@ class RegionRegistry:
         for region in [r for r in self._regions.values() if is_named(r.request)]:
             del self._regions[region.request.name]
             if region.is_open:
-                self._begin_release(region)
+                self._plan.tell(self._release(region))
         leaving = [each for each in self._unregistered.values() if is_named(each.request)]
         return All(each.released for each in leaving)
 
-    def _begin_release(self, region: RegisteredRegion) -> None:
-        users = set(self._frontends.serving_serials())
-        self._plan.enqueue(
-            *(Send(serial, wire.RemoveRegion(region.number)) for serial in sorted(users))
-        )
-        if users:
-            self._unregistered[region.number] = UnregisteredRegion(region.request, users)
+    async def _release(self, region: RegisteredRegion) -> None:
+        """Close a region once no frontend uses it."""
+        number, frontends = region.number, self._frontends.serving_serials()
+        self._plan.enqueue(*(Send(each, wire.RemoveRegion(number)) for each in sorted(frontends)))
+        leaving = UnregisteredRegion(region.request, {*frontends})
+        self._unregistered[number] = leaving
+        if frontends:
+            await leaving.unused
+        # not before: a stub opens it when the first request that refers to it is executed
+        if region.request.is_on_gpu:
+            # its client may free it only when no model process has it open
+            readers = await self._plan.ask(partial(CloseRegion, number))
+            await self._acknowledgements.sync(readers)
         else:
-            self._plan.enqueue(CloseRegion(region.number))
+            self._plan.enqueue(CloseRegion(number))
+        del self._unregistered[number]
+        leaving.released()
 
     # ------------------------------------------------------------ other processes
 
     def region_released(self, serial: int, number: int) -> None:
         """Handle a frontend's last use of a region; after the last frontend it is closed."""
         leaving = self._unregistered.get(number)
-        if leaving is None or serial not in leaving.frontends:
-            return
-        leaving.frontends.remove(serial)
-        if leaving.frontends:
-            return
-        # not before: a stub opens it when the first request that refers to it is executed
-        if leaving.request.is_on_gpu:
-            self._plan.tell(self._close_on_gpu(number))
-        else:
-            self._plan.enqueue(CloseRegion(number))
-            self._end_release(number)
-
-    async def _close_on_gpu(self, number: int) -> None:
-        """Close GPU memory, which its client may free only when no model process has it open."""
-        readers = await self._plan.ask(partial(CloseRegion, number))
-        await self._acknowledgements.sync(readers)
-        self._end_release(number)
-
-    def _end_release(self, number: int) -> None:
-        self._unregistered.pop(number).released()
+        if leaving is not None:
+            leaving.frontends.discard(serial)
+            if not leaving.frontends:
+                leaving.unused()
 
     def frontend_died(self, serial: int) -> None:
         """Drop a dead frontend."""
         for number in list(self._unregistered):
             self.region_released(serial, number)
-
-    def stub_confirmed(self, serial: int, number: int) -> None:
-        """Record that a stub has processed all messages before the Sync with this number."""
-        self._acknowledgements.acknowledge(serial, number)
-
-    def stub_ended(self, serial: int) -> None:
-        """Stop waiting for confirmations of a dead stub, which has no region open."""
-        self._acknowledgements.peer_ended(serial)
 
 
 def _kind(call: ControlCall) -> tuple[str, bool]:

@@ -86,7 +86,7 @@ class ServerStatus:
             # of the supervisor alone, whatever the broker does
             "identity": Verb(lambda call: self._identity()),
             # by which a frontend tells of its clients
-            "clients": Verb(self._take_clients),
+            "clients": Verb(lambda call: self._clients.take(call.caller, call.arguments)),
             # by which it tells of its loop
             "turns": Verb(self._take_turns),
         }
@@ -108,9 +108,6 @@ class ServerStatus:
         """Forget a dead process that was neither the supervisor nor a stub."""
         self._clients.forget(serial)
         self._turns.forget(serial)
-
-    def _take_clients(self, call: ControlCall) -> None:
-        self._clients.take(call.caller, call.arguments)
 
     def _take_turns(self, call: ControlCall) -> None:
         peer = self._peers.find_peer(call.caller)

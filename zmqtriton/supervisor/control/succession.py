@@ -250,11 +250,10 @@ class Succession:
 
     def caller_ended(self, caller: int) -> None:
         """Forget a caller that has ended; if it was the other server, this one is alone."""
-        if not self.is_other(caller):
-            return
-        self._other, self._hears_changes, self._forgotten = 0, False, []
-        if self._is_predecessor:
-            self.end_of_predecessor()
+        if self.is_other(caller):
+            self._other, self._hears_changes, self._forgotten = 0, False, []
+            if self._is_predecessor:
+                self.end_of_predecessor()
 
 
 def _place(call: RepeatedCall) -> int:

@@ -76,14 +76,6 @@ class ControlCall(NamedTuple):
                 raise InvalidArgument(f"{what} has no setting '{name}'; there are {there_are}")
 
 
-def never(arguments: dict[str, Any]) -> bool:
-    return False
-
-
-def nothing(call: ControlCall) -> None:
-    """Repeat no call at a server that takes over."""
-
-
 def the_same_changes(call: ControlCall) -> dict[str, Any] | None:
     """Repeat a call that changes settings at a server that takes over."""
     return call.arguments if has_changes(call.arguments) else None
@@ -105,9 +97,9 @@ class Verb(NamedTuple):
     #: Operators change by it what serves, in every model control mode; not once the server stops.
     of_operators: bool = False
     #: Returns whether a call with these arguments changes something; such calls are logged.
-    changes: Callable[[dict[str, Any]], bool] = never
+    changes: Callable[[dict[str, Any]], bool] = lambda arguments: False
     #: Returns the arguments of the call for the other server during a take-over; None for no call.
-    goes_over: Callable[[ControlCall], dict[str, Any] | None] = nothing
+    goes_over: Callable[[ControlCall], dict[str, Any] | None] = lambda call: None
 
     @staticmethod
     def always(arguments: dict[str, Any]) -> bool:

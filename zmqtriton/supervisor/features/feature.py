@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import traceback
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from itertools import chain
 from typing import Any, NamedTuple, Protocol, TypeVar
 
 from zmqtriton.reading.blueprint import Blueprint, LoadOverride
@@ -219,13 +220,11 @@ class Features:
     def load_ended(self, name: str) -> None:
         self.tell(Feature.load_ended, name)
 
-    def news(self) -> Iterator[Any]:
-        for messages in self.ask(lambda each: list(each.news())):
-            yield from messages
+    def news(self) -> Iterable[Any]:
+        return chain.from_iterable(self.ask(lambda each: [*each.news()]))
 
-    def repeated_calls(self) -> Iterator[RepeatedCall]:
-        for calls in self.ask(lambda each: list(each.repeated_calls())):
-            yield from calls
+    def repeated_calls(self) -> Iterable[RepeatedCall]:
+        return chain.from_iterable(self.ask(lambda each: [*each.repeated_calls()]))
 
     def describe(self, counts: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
         document: dict[str, Any] = {}

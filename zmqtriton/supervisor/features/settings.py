@@ -21,7 +21,7 @@ from zmqtriton.supervisor.control.verbs import (
 )
 from zmqtriton.supervisor.features.feature import CoreParts, Feature
 from zmqtriton_floor.errors import InvalidArgument, Unsupported
-from zmqtriton_floor.logs import FORMS, LogOptions
+from zmqtriton_floor.logs import FORMS
 from zmqtriton_floor.settings.tracing import Sampling, TracingSettings
 
 _FIXED_LOG_FILE = "log file location can not be updated through network protocol"
@@ -68,24 +68,11 @@ class LogSettingsFeature(Feature):
         if "log_file" in changes:
             raise Unsupported(_FIXED_LOG_FILE)
         if changes:
-            self._apply(self._options._replace(**_parse_changes(changes)))
-        return self._describe()
-
-    def _apply(self, options: LogOptions) -> None:
-        self._options = options
-        self._plan.enqueue(ConfigureLogging(options))
-        self._introductions.change_log(options)
-
-    def _describe(self) -> dict[str, Any]:
-        options = self._options
-        return {
-            "log_file": self._file,
-            "log_info": options.info,
-            "log_warning": options.warning,
-            "log_error": options.error,
-            "log_verbose_level": options.verbose,
-            "log_format": options.form,
-        }
+            self._options = self._options._replace(**_parse_changes(changes))
+            self._plan.enqueue(ConfigureLogging(self._options))
+            self._introductions.change_log(self._options)
+        settings = {key: getattr(self._options, name) for key, name in _FIELDS.items()}
+        return {"log_file": self._file, **settings}
 
 
 def _parse_changes(changes: Mapping[str, Any]) -> dict[str, Any]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Coroutine, Sequence
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -136,49 +136,22 @@ class ActionRunner:
         readers = self._children.segments.region_closed(action.number)
         self._core.plan.answer(action.ticket, readers)
 
-    def _signal(self, action: actions.Signal) -> None:
-        self._children.signal(*action)
-
     def _answer(self, action: Any, answer: Promise[Any]) -> None:
         """Answer an action when it is finished."""
-        answer.at_end(partial(self._pass_on, action.ticket, answer))
+        plan = self._core.plan
+        answer.at_end(lambda: plan.answer(action.ticket, answer.error or answer.value))
 
-    def _pass_on(self, ticket: int, answer: Promise[Any]) -> None:
-        self._core.plan.answer(ticket, answer.error or answer.value)
-
-    def _read_model(self, action: actions.ReadModel) -> None:
-        self._answer(action, self._lookups.read(action))
-
-    def _call_in_background(self, action: actions.InBackground) -> None:
-        self._answer(action, self._background.submit(action.call))
-
-    def _read_stacks(self, action: actions.ReadStacks) -> None:
-        self._answer(action, self._children.stacks.read(action.serials))
+    def _answer_later(self, action: Any, steps: Coroutine[Promise[Any], None, Any]) -> None:
+        """Answer an action when its story has ended."""
+        self._answer(action, self._core.plan.tell(steps))
 
     def _remove_files(self, action: actions.RemoveDirectory) -> None:
         if not self._core.is_stopping:  # else it goes with the runtime directory
             self._repositories.remove_directory(action.path)
 
-    def _keep_decisions(self, action: actions.KeepDecisions) -> None:
-        self._core.plan.tell(self._warn_of_decision(action))
-
-    async def _warn_of_decision(self, action: actions.KeepDecisions) -> None:
+    async def _keep_decisions(self, action: actions.KeepDecisions) -> None:
         if problem := await self._repositories.keep_decisions(action):
             _log.warning("a decision about a version cannot be kept: %s; %s", problem, _ADVICE)
-
-    def _list_repository(self, action: actions.ListRepository) -> None:
-        self._answer(action, self._core.plan.tell(self._repositories.list(action)))
-
-    def _look_at_files(self, action: actions.LookAtFiles) -> None:
-        self._answer(action, self._core.plan.tell(self._repositories.look(action.models)))
-
-    def _change_repositories(self, action: actions.ChangeRepositories) -> None:
-        if action.is_registration:
-            self._answer(
-                action, self._core.plan.tell(self._repositories.register(action.path, action.names))
-            )
-        else:
-            self._answer(action, Promise.kept(self._repositories.unregister(action.path)))
 
     def _prepare_to_listen(self, _: actions.PrepareToListen) -> None:
         listeners.allow_address_reuse(self._listeners)
@@ -217,22 +190,12 @@ class ActionRunner:
             record.is_of_client = action.is_of_client
             _log.handle(record)
 
-    def _change_log(self, action: actions.ConfigureLogging) -> None:
-        logs.change(action.options)
-
     def _show_tables(self, action: actions.ShowTables) -> None:
-        if self._on_open is not None:
-            return  # whoever is called tells it in words of its own
-        for table in tables.startup_tables(
-            self._options, action.models, action.backends, self._gpus, self._log.outlet
-        ):
-            _log.info("", extra={"raw": table})
-
-    def _notify(self, action: actions.NotifyServiceManager) -> None:
-        self._notifier.send(action.text)
-
-    def _complain(self, action: actions.PrintError) -> None:
-        self.error_texts.append(action.text)
+        if self._on_open is None:  # else whoever is called tells it in words of its own
+            for table in tables.startup_tables(
+                self._options, action.models, action.backends, self._gpus, self._log.outlet
+            ):
+                _log.info("", extra={"raw": table})
 
     def _exit(self, action: actions.Exit) -> None:
         self.exit_status = action.status
@@ -244,14 +207,12 @@ _ANSWERS_OF_FAILURES: dict[type[actions.Action], Callable[[ActionRunner, Interna
     actions.ListRepository: lambda runner, failure: failure,
     actions.LookAtPorts: lambda runner, failure: True,
     actions.LookAtFiles: lambda runner, failure: actions.FileReport({}, 0.0),
-    actions.ChangeRepositories: lambda runner, failure: actions.RepositoriesInUse(
-        runner._repositories.paths, failure
-    ),
+    actions.ChangeRepositories: lambda runner, failure: failure,
     actions.ReadStacks: lambda runner, failure: {},
     actions.OpenRegion: lambda runner, failure: failure,
     actions.CloseRegion: lambda runner, failure: frozenset(),
 }
-_HANDLERS: dict[type[actions.Action], Callable[[ActionRunner, Any], None]] = {
+_HANDLERS: dict[type[actions.Action], Callable[[ActionRunner, Any], object]] = {
     actions.Spawn: lambda runner, action: runner._spawner.spawn(action),
     actions.SpawnStub: lambda runner, action: runner._spawner.spawn_stub(action),
     actions.EndTemplate: lambda runner, action: runner._children.templates.end(*action),
@@ -259,16 +220,28 @@ _HANDLERS: dict[type[actions.Action], Callable[[ActionRunner, Any], None]] = {
     actions.AdmitGuest: lambda runner, action: runner._children.guests.admit(action.serial),
     actions.Send: ActionRunner._send,
     actions.KeepSegments: lambda runner, action: runner._children.segments.keep(*action),
-    actions.Signal: ActionRunner._signal,
-    actions.ReadModel: ActionRunner._read_model,
+    actions.Signal: lambda runner, action: runner._children.signal(*action),
+    actions.ReadModel: lambda runner, action: runner._answer(action, runner._lookups.read(action)),
     actions.CancelReading: lambda runner, action: runner._lookups.cancel(action.ticket),
-    actions.KeepDecisions: ActionRunner._keep_decisions,
-    actions.InBackground: ActionRunner._call_in_background,
-    actions.ReadStacks: ActionRunner._read_stacks,
+    actions.KeepDecisions: lambda runner, action: runner._core.plan.tell(
+        runner._keep_decisions(action)
+    ),
+    actions.InBackground: lambda runner, action: runner._answer(
+        action, runner._background.submit(action.call)
+    ),
+    actions.ReadStacks: lambda runner, action: runner._answer(
+        action, runner._children.stacks.read(action.serials)
+    ),
     actions.RemoveDirectory: ActionRunner._remove_files,
-    actions.ListRepository: ActionRunner._list_repository,
-    actions.LookAtFiles: ActionRunner._look_at_files,
-    actions.ChangeRepositories: ActionRunner._change_repositories,
+    actions.ListRepository: lambda runner, action: runner._answer_later(
+        action, runner._repositories.list(action)
+    ),
+    actions.LookAtFiles: lambda runner, action: runner._answer_later(
+        action, runner._repositories.look(action.models)
+    ),
+    actions.ChangeRepositories: lambda runner, action: runner._answer_later(
+        action, runner._repositories.change(action)
+    ),
     actions.OpenRegion: ActionRunner._open_region,
     actions.CloseRegion: ActionRunner._close_region,
     actions.PrepareToListen: ActionRunner._prepare_to_listen,
@@ -284,9 +257,9 @@ _HANDLERS: dict[type[actions.Action], Callable[[ActionRunner, Any], None]] = {
     actions.SendElsewhere: lambda runner, _: runner._shared_ports.send_elsewhere(),
     actions.TakeClientsBack: lambda runner, _: runner._shared_ports.take_back(),
     actions.Log: ActionRunner._write_log,
-    actions.NotifyServiceManager: ActionRunner._notify,
-    actions.ConfigureLogging: ActionRunner._change_log,
+    actions.NotifyServiceManager: lambda runner, action: runner._notifier.send(action.text),
+    actions.ConfigureLogging: lambda _, action: logs.change(action.options),
     actions.ShowTables: ActionRunner._show_tables,
-    actions.PrintError: ActionRunner._complain,
+    actions.PrintError: lambda runner, action: runner.error_texts.append(action.text),
     actions.Exit: ActionRunner._exit,
 }

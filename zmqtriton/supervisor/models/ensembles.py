@@ -6,16 +6,13 @@ of them. Does no I/O.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Protocol
-
 from zmqtriton.config.ensembles import check_cycle, no_loaded_version_text, version_not_loaded_text
 from zmqtriton.reading.blueprint import Blueprint, EnsembleBlueprint, FinalConfig
 from zmqtriton.supervisor import states
-from zmqtriton.supervisor.models.generation import Generation, GenerationOwner
+from zmqtriton.supervisor.models.generation import Generation
 from zmqtriton.supervisor.models.instance import StubPlace, shorten
-from zmqtriton.supervisor.models.order import Callee
-from zmqtriton.supervisor.models.version import ServedVersion
+from zmqtriton.supervisor.models.order import Members
+from zmqtriton.supervisor.models.version import serving
 from zmqtriton.supervisor.plan import Plan
 from zmqtriton.supervisor.server_processes.introductions import Introductions
 from zmqtriton.supervisor.story import All, Promise
@@ -25,33 +22,6 @@ from zmqtriton_floor.reasons import Kind, Reason
 #: Ensembles may contain ensembles; each level costs the broker a part of its stack.
 MAX_DEPTH = 32
 _UNKNOWN_MODEL = Reason.of(Kind.OTHER, "unknown model")
-
-
-class Member(Callee, Protocol):
-    """A model, as far as ensembles need it."""
-
-    versions: dict[int, ServedVersion]
-
-    @property
-    def was_explicitly_loaded(self) -> bool:
-        """True if it was loaded for its own sake and not only for a caller."""
-
-    @property
-    def why_not_loaded(self) -> Reason:
-        """Return the reason of the first version that does not serve; the text has all reasons."""
-
-    def member_changed(self, name: str) -> None:
-        """Publish the state of an ensemble again, since a model that it may call has changed."""
-
-
-class Members(Protocol):
-    """All models, as ensembles need them."""
-
-    @property
-    def models(self) -> Mapping[str, Member]: ...
-
-    def get_or_create_model(self, name: str) -> Member:
-        """Return the model; make it known if it was not."""
 
 
 class EnsembleMembers:
@@ -87,22 +57,18 @@ class EnsembleMembers:
         self._ensembles.add(name)
         members: dict[str, FinalConfig] = {}
         for index, (model, number) in enumerate(ensemble.steps):
-            served = self._serving(model, -1)
-            if served is None:
-                member = self._models.get(model)
-                why = member.why_not_loaded if member else _UNKNOWN_MODEL
+            if self.serving(model) is None:
+                why = self.why_not_loaded(model)
                 text = no_loaded_version_text(name, model, shorten(why.text))
                 raise ensemble.step_error(index, text).because(
                     Kind.MEMBER_NOT_LOADED, why, member=model
                 )
-            served = self._serving(model, number)
+            served = self.serving(model, number)
             if served is None:
                 text = version_not_loaded_text(name, model, number)
                 raise ensemble.step_error(index, text).because(Kind.MEMBER_NOT_LOADED, member=model)
-            generation = served.generation
-            assert generation is not None
-            assert generation.final_config is not None
-            members[model] = generation.final_config
+            assert served.final_config is not None
+            members[model] = served.final_config
         if 1 + max(map(self._depth, ensemble.member_names)) > MAX_DEPTH:
             raise InvalidArgument(
                 f"ensemble '{name}' can have ensembles in it at most {MAX_DEPTH} deep"
@@ -115,43 +81,14 @@ class EnsembleMembers:
         members = model.dependencies.served_members if model else ()
         return 1 + max(map(self._depth, members)) if members else 0
 
-    def _serving(self, model: str, number: int) -> ServedVersion | None:
+    def serving(self, model: str, number: int = -1) -> Generation | None:
+        """Return the generation that serves a step, or None; -1 is the highest version."""
         member = self._models.get(model)
-        versions = [v for v in member.versions.values() if v.is_serving] if member else []
-        fitting = [v for v in versions if number in (-1, v.number)]
-        return max(fitting, key=lambda version: version.number, default=None)
+        return serving(member.versions, number) if member else None
 
-    # -------------------------------------------------------------- readiness
-
-    def count_ready_instances(self, ensemble: EnsembleBlueprint) -> int:
-        """Return the number of ready instances of the step that has the fewest."""
-        return min(self._ready(model, number) for model, number in ensemble.steps)
-
-    def _ready(self, model: str, number: int) -> int:
-        version = self._serving(model, number)
-        generation = version.generation if version else None
-        return generation.readiness.ready_count if generation else 0
-
-    def instances_with_is_ready(self, ensemble: EnsembleBlueprint) -> list[StubPlace]:
-        """Return all instances of the steps whose models must be asked."""
-        instances: dict[int, StubPlace] = {}
-        for model, number in ensemble.steps:
-            version = self._serving(model, number)
-            if version is not None and version.generation is not None:
-                instances.update(
-                    (one.serial, one) for one in version.generation.readiness.with_is_ready()
-                )
-        return list(instances.values())
-
-    def why_not_ready(self, ensemble: EnsembleBlueprint) -> Reason | None:
-        """Return why the first unavailable step cannot be executed now."""
-        for model, number in ensemble.steps:
-            if not self._ready(model, number):
-                member = self._models.get(model)
-                why = member.why_not_loaded if member else _UNKNOWN_MODEL
-                text = f"model '{model}' of the ensemble is not ready: {shorten(why.text)}"
-                return Reason.of(Kind.MEMBER_NOT_READY, text, why, member=model)
-        return None
+    def why_not_loaded(self, model: str) -> Reason:
+        member = self._models.get(model)
+        return member.why_not_loaded if member else _UNKNOWN_MODEL
 
     def notify_ensembles(self, name: str) -> None:
         """Notify the ensembles that call a changed model."""
@@ -214,14 +151,28 @@ class EnsembleReadiness:
 
     @property
     def ready_count(self) -> int:
-        return self._members.count_ready_instances(self._ensemble)
+        """Return the number of ready instances of the step that has the fewest."""
+        return min(map(self._ready, self._ensemble.steps))
+
+    def _ready(self, step: tuple[str, int]) -> int:
+        generation = self._members.serving(*step)
+        return generation.readiness.ready_count if generation else 0
 
     @property
     def why_not_ready(self) -> Reason | None:
-        return self._members.why_not_ready(self._ensemble)
+        """Return why the first unavailable step cannot be executed now."""
+        for model, number in self._ensemble.steps:
+            if not self._ready((model, number)):
+                why = self._members.why_not_loaded(model)
+                text = f"model '{model}' of the ensemble is not ready: {shorten(why.text)}"
+                return Reason.of(Kind.MEMBER_NOT_READY, text, why, member=model)
+        return None
 
     def with_is_ready(self) -> list[StubPlace]:
-        return self._members.instances_with_is_ready(self._ensemble)
+        """Return all instances of the steps whose models must be asked."""
+        generations = [self._members.serving(*step) for step in self._ensemble.steps]
+        instances = [one for each in generations if each for one in each.readiness.with_is_ready()]
+        return list({one.serial: one for one in instances}.values())
 
 
 class EnsembleGeneration(Generation):
@@ -229,21 +180,20 @@ class EnsembleGeneration(Generation):
 
     def __init__(
         self,
-        owner: GenerationOwner,
         plan: Plan,
         introductions: Introductions,
         blueprint: Blueprint,
         version: int,
         members: EnsembleMembers,
     ) -> None:
-        super().__init__(owner, plan, introductions, blueprint, version)
+        super().__init__(plan, introductions, blueprint, version)
         assert blueprint.ensemble is not None
         self.readiness = EnsembleReadiness(blueprint.ensemble, members)
 
     def start(self) -> None:
         self._plan.log("V", f"ensemble model for {self.blueprint.name}\n")
         self._transition(states.AllInstancesLoaded())
-        self.owner.generation_loaded(self)
+        self.loaded()
 
     def _keep_answering(self) -> None:
         """Leave the draining to the broker."""

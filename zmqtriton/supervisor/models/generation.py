@@ -38,31 +38,19 @@ _ANSWERING = frozenset(InstanceState) - {
 
 
 class GenerationOwner(Protocol):
-    """Receives a generation's events; by default it ignores them."""
-
-    def generation_loaded(self, generation: Generation) -> None:
-        """Handle the first time that all instances are ready."""
-        return
-
-    def generation_failed(self, generation: Generation, error: ZmqTritonError) -> None:
-        """Handle a generation that could not be loaded and is ending."""
-        return
+    """Receives the events of a serving generation."""
 
     def generation_changed(self, generation: Generation) -> None:
-        """Handle the death or the return of an instance of a serving generation."""
-        return
+        """Handle the death or the return of an instance."""
 
     def generation_given_up(self, generation: Generation) -> None:
-        """Handle the loss of all instances of a serving generation, or another failed try."""
-        return
+        """Handle the loss of all instances, or another failed try."""
 
     def generation_revived(self, generation: Generation) -> None:
         """Handle an instance that is ready after all had been given up; the broker knows."""
-        return
 
     def generation_ended(self, generation: Generation) -> None:
         """Handle the end of the generation's last process."""
-        return
 
 
 class GenerationReadiness(Protocol):
@@ -86,14 +74,15 @@ class GenerationReadiness(Protocol):
 class Generation:
     def __init__(
         self,
-        owner: GenerationOwner,
         plan: Plan,
         introductions: Introductions,
         blueprint: Blueprint,
         version: int,
     ) -> None:
-        #: Receiver of its events: its load, and its model once it serves.
-        self.owner = owner
+        #: The model, once the generation serves; before that its load awaits it.
+        self.owner: GenerationOwner | None = None
+        #: Promise that is kept once all instances are ready for the first time.
+        self.loaded = Promise[None]()
         self.number = plan.new_generation_number()
         self.blueprint = blueprint
         self.version = version
@@ -139,8 +128,8 @@ class Generation:
         )
         if self.state is GenerationState.ENDED:
             for instance in self.instances:
-                self._introductions.stubs.remove(instance.serial)
-            self._introductions.stubs.end(self.number)
+                self._introductions.stubs.pop(instance.serial, None)
+            self._introductions.ended_generations.append(self.number)
 
     # ---------------------------------------------------------- what is asked
 
@@ -174,7 +163,7 @@ class Generation:
         if self.state is not GenerationState.SERVING:
             return
         self._transition(states.RetireRequested())
-        self._introductions.resources.leave(self.number)
+        self._introductions.resources.instance_limit.leave(self.number)
         self._scope.cancel()
         # without a ready instance, those that come up answer the requests that wait
         has_ready = bool(self.instances.ready)
@@ -243,7 +232,7 @@ class Generation:
         if self.state is GenerationState.ENDED:
             return
         self._transition(states.AbortRequested())
-        self._introductions.resources.leave(self.number)
+        self._introductions.resources.instance_limit.leave(self.number)
         self._broker_entry.remove(reason)
         self._end_template(at_once=True)
         for instance in self.instances:
@@ -258,8 +247,8 @@ class Generation:
         before, serial = instance.state, instance.serial
         instance.handle(event)
         if instance.serial != serial:
-            self._introductions.stubs.remove(serial)
-            self._introductions.stubs.add(instance.serial, self.number)
+            self._introductions.stubs.pop(serial, None)
+            self._introductions.stubs[instance.serial] = self.number
         if isinstance(event, states.ProcessStarted):
             self._introduce(instance)
         elif isinstance(event, states.ProcessExited):
@@ -268,8 +257,11 @@ class Generation:
             self._introductions.report_death(serial, instance.death_summary, guest)
             log_death(self._plan, self.label, instance, event, before)
             if instance.is_being_removed:
-                self._introductions.stubs.remove(serial)
-        elif isinstance(event, states.InstanceConfigCompleted):
+                self._introductions.stubs.pop(serial, None)
+        elif (
+            isinstance(event, states.InstanceConfigCompleted)
+            and instance.state is InstanceState.LOADING
+        ):
             self._on_config_completed(instance, event.document)
         if instance.state is not before:
             self._on_instance_changed(instance, before)
@@ -283,7 +275,7 @@ class Generation:
                 self._begin_next()
             elif all(i.state is InstanceState.READY for i in self.instances):
                 self._transition(states.AllInstancesLoaded())
-                self.owner.generation_loaded(self)
+                self.loaded()
         elif self.state is GenerationState.SERVING:
             self._on_instance_changed_while_serving(instance, before)
         elif self.state is GenerationState.DRAINING:
@@ -298,15 +290,17 @@ class Generation:
         if instance.state is InstanceState.READY:
             if not self._broker_entry.is_announced and self.instances.ready:
                 self.announce()  # all had been given up
-                self.owner.generation_revived(self)
+                if self.owner is not None:
+                    self.owner.generation_revived(self)
             elif not instance.slot.is_passive:
                 self._broker_entry.attach(instance)
             self._begin_next()
         self.instances.discard_removed()
         if self.readiness.have_all_failed:
             self._broker_entry.remove(self.readiness.why_not_ready)
-            self.owner.generation_given_up(self)
-        elif InstanceState.READY in (instance.state, before):
+            if self.owner is not None:
+                self.owner.generation_given_up(self)
+        elif self.owner is not None and InstanceState.READY in (instance.state, before):
             self.owner.generation_changed(self)
 
     def _keep_answering(self) -> None:
@@ -334,7 +328,8 @@ class Generation:
             self._introductions.resources.release(self.number)
             self._plan.enqueue(RemoveDirectory(self._bytecode_directory))
             self._transition(states.LastProcessExited())
-            self.owner.generation_ended(self)
+            if self.owner is not None:
+                self.owner.generation_ended(self)
 
     # ------------------------------------------------------------- instances
 
@@ -399,34 +394,37 @@ class Generation:
         return self._roll is not None and self._roll.is_to_complete_config(instance)
 
     def _on_config_completed(self, instance: StubPlace, document: str) -> None:
-        if instance.state is not InstanceState.LOADING:
-            return
-        if self.final_config is not None and self._is_to_complete_config(instance):
-            assert self._roll is not None
-            if not self._roll.complete_config(document):
-                return
-            self._completion = document
-        if self.final_config is None and instance is not self.instances[0]:
+        """Let an instance that has imported the model initialize it, if its configuration is final.
+
+        `document` is the model's answer about the configuration.
+        """
+        if self.final_config is None and instance is self.instances[0]:
+            self._finish_config(document)
+        elif self.final_config is None:
             self._awaiting_config.append(instance)
-            return
-        others: Sequence[InstanceSlot] = ()
-        if self.final_config is None:
+        elif not self._is_to_complete_config(instance):
+            self._initialize(instance, self.final_config)
+        elif self._roll is not None and self._roll.complete_config(document):
             self._completion = document
-            try:
-                self.final_config = self.blueprint.finalize_config(document)
-            except ZmqTritonError as error:
-                self._fail(error)
-                return
-            self._plan.log("V", "model configuration:\n", document=self.final_config.config)
-            slots = self.final_config.slots
-            if not self._claim(slots):
-                return
-            others = slots[len(self.instances) :]
-        waiting, self._awaiting_config = [instance, *self._awaiting_config], []
-        for each in waiting:
-            if each.state is InstanceState.LOADING:
-                self._plan.enqueue(Send(each.serial, wire.Initialize(self.final_config.config)))
-        self.add_instances(others)
+            self._initialize(instance, self.final_config)
+
+    def _finish_config(self, document: str) -> None:
+        """Use the first instance's answer, for all instances; the generation fails if it cannot."""
+        self._completion = document
+        try:
+            self.final_config = final = self.blueprint.finalize_config(document)
+        except ZmqTritonError as error:
+            self._fail(error)
+            return
+        self._plan.log("V", "model configuration:\n", document=final.config)
+        if self._claim(final.slots):
+            for each in (self.instances[0], *self._awaiting_config):
+                self._initialize(each, final)
+            self.add_instances(final.slots[len(self.instances) :])
+
+    def _initialize(self, instance: StubPlace, final: FinalConfig) -> None:
+        if instance.state is InstanceState.LOADING:
+            self._plan.enqueue(Send(instance.serial, wire.Initialize(final.config)))
 
     def _claim(self, slots: Sequence[InstanceSlot]) -> bool:
         """True if all its instances could ever execute, with what others need; else it fails."""
@@ -442,7 +440,7 @@ class Generation:
         return True
 
     def _fail(self, error: ZmqTritonError) -> None:
-        self.owner.generation_failed(self, error)
+        self.loaded.fail(error)
         self.abort(error.reason)
 
 

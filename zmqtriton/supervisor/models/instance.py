@@ -1,6 +1,6 @@
 """One instance of a model: its current stub, and the time when the next one is started.
 
-Its generation sends it events and reads its state; only `_set_state` writes the state. The first
+Its generation sends it events and reads its state; only `handle` writes the state. The first
 time a dead stub is replaced at once, later after growing pauses. An instance whose stubs have died
 too often is given up: from then on it is tried once in a while. Does no I/O and does not interpret
 the configuration.
@@ -127,7 +127,8 @@ class StubPlace:
         self._is_thread = self._was_stack_requested = False
         self._timer: PlanTimer | None = None
         self._ready_at_s = math.inf
-        self._has_executed = False
+        #: True once the broker has reported that its first execution has ended.
+        self.has_executed = False
         #: True if it has sent an invalid event, which was logged.
         self.has_sent_invalid_event = False
 
@@ -175,27 +176,19 @@ class StubPlace:
         if self.state is InstanceState.DRAINING:
             self.handle(states.DrainFinished())
 
-    def mark_executed(self) -> None:
-        """Handle the broker's report that its first execution has ended."""
-        self._has_executed = True
-
     def handle(self, event: states.Event) -> None:
         """Handle an event: change the state by the table, and act on the new state."""
         following = states.next_state(
             states.INSTANCE_TRANSITIONS, self.state, event, f"instance '{self.name}'"
         )
-        self._set_state(following, event)
+        if isinstance(event, states.ProcessExited):
+            self.death_reason = self._explain_exit(event)
+        if following is not self.state and self._timer is not None:
+            self._timer.cancel()
+        self.state = following
         act = _ACTS.get(type(event))
         if act is not None:
             act(self, event)
-
-    def _set_state(self, state: InstanceState, event: states.Event) -> None:
-        """Change the state; no other code writes it."""
-        if isinstance(event, states.ProcessExited):
-            self.death_reason = self._explain_exit(event)
-        if state is not self.state and self._timer is not None:
-            self._timer.cancel()
-        self.state = state
 
     def _explain_exit(self, exited: states.ProcessExited) -> Reason:
         """Return the reason why the process ended.
@@ -219,11 +212,12 @@ class StubPlace:
         self.has_reported_failure = self._was_stack_requested = False
         self.failure_code = InternalError.number
         self._ready_at_s = math.inf
-        self._has_executed = False
+        self.has_executed = False
         self.growth, self.mismatches = NO_GROWTH, ()
         if isinstance(event, states.BackoffElapsed):
             self.restarts += 1
-        self._plan.log("I", f"TRITONBACKEND_ModelInstanceInitialize: {self._device_label}")
+        where = f"{self.name} ({self.slot.kind} device {self.slot.device})"
+        self._plan.log("I", f"TRITONBACKEND_ModelInstanceInitialize: {where}")
         owner, blueprint = self._owner, self._owner.blueprint
         artifact = blueprint.versions[self.version].path.rpartition("/")[2]
         text = f"{self.name} on {_device_of(self.slot)} using artifact '{artifact}'"
@@ -242,10 +236,6 @@ class StubPlace:
                 template,
             )
         )
-
-    @property
-    def _device_label(self) -> str:
-        return f"{self.name} ({self.slot.kind} device {self.slot.device})"
 
     def _on_process_started(self, event: states.ProcessStarted) -> None:
         self.pid = event.pid
@@ -303,7 +293,7 @@ class StubPlace:
             return
         lived_s = self._plan.now_s - self._ready_at_s
         was_idle = lived_s >= 0 and not event.had_begun
-        had_worked = self._has_executed or was_idle or lived_s >= PROVEN_AFTER_S
+        had_worked = self.has_executed or was_idle or lived_s >= PROVEN_AFTER_S
         self._backoff.record_death(self._plan.now_s, had_worked=had_worked)
         if had_worked:
             self._deaths_when_given_up = 0

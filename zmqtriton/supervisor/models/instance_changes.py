@@ -15,6 +15,7 @@ from __future__ import annotations
 import operator
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
+from functools import partial
 from typing import Protocol
 
 from zmqtriton.reading.blueprint import Blueprint, FinalConfig, InstanceSlot
@@ -65,7 +66,8 @@ async def change_groups(
     kept, lacking = match_slots(usable, finished.slots)
     surplus = [i for i in present if i not in kept]
     new = generation.add_instances(lacking)
-    await plan.until(lambda: bool(find_failure(new)) or _are_ready(new))
+    ready = InstanceState.READY
+    await plan.until(lambda: find_failure(new) or all(each.state is ready for each in new))
     failed = find_failure(new)
     if failed is not None:
         for instance in new:
@@ -78,10 +80,6 @@ async def change_groups(
     for instance in surplus:
         generation.remove_instance(instance)
     claim(finished.slots)
-
-
-def _are_ready(instances: Iterable[StubPlace]) -> bool:
-    return all(each.state is InstanceState.READY for each in instances)
 
 
 def find_failure(new: Iterable[StubPlace]) -> StubPlace | None:
@@ -136,8 +134,8 @@ class Roll:
         while self._old:
             (starting,) = self._generation.add_instances([self._old[0].slot])
             self._starting = starting
-            await self._plan.until(self._is_decided)
-            problem = self._find_problem()
+            await self._plan.until(partial(self._is_decided, starting))
+            problem = self._find_problem(starting)
             if problem is not None:
                 # those that are not replaced yet stay
                 self._generation.remove_instance(starting)
@@ -167,16 +165,14 @@ class Roll:
         if served is None or finished.config != served.config:
             raise NeedsNewGeneration("its configuration has changed, too")
 
-    def _is_decided(self) -> bool:
-        assert self._starting is not None
-        is_ready = self._starting.state is InstanceState.READY
-        return is_ready or self._find_problem() is not None
+    def _is_decided(self, starting: StubPlace) -> bool:
+        is_ready = starting.state is InstanceState.READY
+        return is_ready or self._find_problem(starting) is not None
 
-    def _find_problem(self) -> ZmqTritonError | None:
+    def _find_problem(self, starting: StubPlace) -> ZmqTritonError | None:
         """Return the reason why the roll must stop; a new instance may have died when ready."""
-        assert self._starting is not None
         died = (one for one in self._replacements if one.death_reason)
-        failed = find_failure([self._starting]) or next(died, None)
+        failed = find_failure([starting]) or next(died, None)
         return self._problem or (failed.load_failure(self._progress) if failed else None)
 
     @property

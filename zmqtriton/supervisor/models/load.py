@@ -1,10 +1,14 @@
-"""One load of a model, from its request to its end: a machine, drawn in `states.py`.
+"""One load of a model, from its request to its end: a story.
 
 A load determines what to build: the model as its files have it, after the models that it calls, or
 the serving versions with another number of instances. Then it lets the environment be prepared,
 starts a generation of each version, gives unchanged versions their new instances, and swaps in. As
 in Triton, all new generations serve or none does: they are swapped in once the last one is loaded,
 and the earlier ones stay if one of them fails.
+
+A model's loads run one after the other. Each has one of the server's slots, and gives it back while
+it waits for other models, or for files that are being copied. A load that takes very long loses its
+slot and continues. Nothing is changed before there is a blueprint and its callees are loaded.
 
 Belongs to a model, which runs at most one load at a time, and owns generations until they serve.
 Does no I/O.
@@ -14,7 +18,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 
 from zmqtriton.environments.demand import SERVER_ENVIRONMENT, Environment, EnvironmentSpec
 from zmqtriton.reading.blueprint import (
@@ -28,7 +32,8 @@ from zmqtriton.repository.scan import no_version_text
 from zmqtriton.supervisor import states
 from zmqtriton.supervisor.models.context import LoadedModel, ModelContext
 from zmqtriton.supervisor.models.new_versions import NO_ENSEMBLE, CombinedConfig, NewVersions
-from zmqtriton.supervisor.states import LOAD_ENDS, UNLOADED, LoadState
+from zmqtriton.supervisor.models.version import serving
+from zmqtriton.supervisor.states import UNLOADED
 from zmqtriton.supervisor.story import Promise
 from zmqtriton_floor.errors import (
     InternalError,
@@ -44,15 +49,8 @@ _NOT_THERE = ". No model repository has a directory of this name"
 WAITS_FOR_OTHERS = "it waits until others are loaded"
 _READS = "its files are read"
 _INITIALIZES = "its code is imported and initialized"
+_LOADS_CALLEES = "the models that it calls are loaded first"
 _IS_TOLD = "the processes of the server are told of it"
-#: The phases up to the blueprint; a source of models may have a more precise one.
-_PHASES = {
-    LoadState.ASKED: WAITS_FOR_OTHERS,
-    LoadState.WAITING: WAITS_FOR_OTHERS,
-    LoadState.READING: _READS,
-    LoadState.SETTLING: _READS,
-    LoadState.DEPENDENCIES: "the models that it calls are loaded first",
-}
 
 
 class LoadRequest(NamedTuple):
@@ -72,16 +70,8 @@ class LoadRequest(NamedTuple):
     scale: Scale | None = None
 
 
-class LoadOwner(LoadedModel, Protocol):
-    """A model as its loads see it."""
-
-    def load_ended(self, load: Load) -> None:
-        """Begin the next load, if there is one."""
-
-
 class Load:
-    def __init__(self, model: LoadOwner, around: ModelContext, request: LoadRequest) -> None:
-        self.state = LoadState.ASKED
+    def __init__(self, model: LoadedModel, around: ModelContext, request: LoadRequest) -> None:
         self.ended = Promise[None]()
         self._model = model
         self._context = around
@@ -89,25 +79,20 @@ class Load:
         self._scope = around.plan.scope()
         #: The versions that it builds; None before.
         self._new: NewVersions | None = None
-
-    def _take(self, event: states.Event) -> None:
-        """Change the state; no other code writes it."""
-        whose = f"load of model '{self._model.name}'"
-        self.state = states.next_state(states.LOAD_TRANSITIONS, self.state, event, whose)
+        self._step = WAITS_FOR_OTHERS
+        self._has_begun = False
 
     @property
     def phase(self) -> str:
         """Return the load's phase, in words: the step that it waits for."""
-        if self.state in _PHASES:
-            return self._context.readings.phase(self._model.name) or _PHASES[self.state]
-        if phase := self._context.preparations.phase(self._model.name):
-            return phase
-        return _IS_TOLD if self.state is LoadState.ANNOUNCING else _INITIALIZES
+        around, name = self._context, self._model.name
+        # who copies files or makes environments knows the step more precisely
+        return around.readings.phase(name) or around.preparations.phase(name) or self._step
 
     # ---------------------------------------------------------------- the story
 
     def begin(self) -> None:
-        self._take(states.LoadBegun())
+        self._has_begun = True
         self._scope.tell(self._tell())
 
     async def _tell(self) -> None:
@@ -142,11 +127,11 @@ class Load:
             # a member that was missing may be there now
             combined = await self._load_members(reading, reading.ensemble)
             if self._is_current(reading) if combined.config is not None else was_tried:
-                history.record_tried()
+                history.is_unchanged = True
             else:
                 await self._build(reading, combined)
         elif was_tried:
-            history.record_tried()
+            history.is_unchanged = True
         elif isinstance(reading, ReadFailure):
             raise self._note_failure(reading)
         elif self._is_current(reading):
@@ -160,7 +145,7 @@ class Load:
 
         Raises the reason why a version cannot serve.
         """
-        self._take(states.BlueprintReady())
+        self._step = _INITIALIZES
         self._record_reading(blueprint)
         if not blueprint.versions:
             await self._refuse_all(blueprint.name)
@@ -173,14 +158,12 @@ class Load:
             new.environment = await self._prepare_environment(blueprint.environment, new)
         except ZmqTritonError as error:
             new.obstacle = new.obstacle or error
-        self._take(states.EnvironmentReady())
         await new.start()
         # last, since instances that were replaced do not come back
-        if new.has_changes and not new.has_failed:
-            self._take(states.ChangesBegun())
+        if not new.has_failed:
             await new.change()
 
-        self._take(states.AnnouncementBegun())
+        self._step = _IS_TOLD
         if new.has_failed:
             new.drop_loaded()
         # what served before ends once every frontend knows what serves now
@@ -193,14 +176,15 @@ class Load:
 
     def _scaled(self, scale: Scale) -> Blueprint:
         """Return the serving versions with another number of instances. Raises ZmqTritonError."""
-        serving = {n: v.generation for n, v in self._model.versions.items() if v.is_serving}
-        newest = serving[max(serving)] if serving else None
+        newest, served = serving(self._model.versions), self._model.versions
         if newest is None:
             raise Unavailable(
                 f"model '{self._model.name}' is not loaded, so it cannot be scaled; load it first"
             )
         blueprint = newest.blueprint.scaled(scale)
-        versions = {n: v for n, v in blueprint.versions.items() if n in serving}
+        versions = {
+            n: v for n, v in blueprint.versions.items() if n in served and served[n].is_serving
+        }
         # what was said of it when it was loaded need not be said again
         return replace(blueprint, warnings=(), completed_config_text="", versions=versions)
 
@@ -208,7 +192,7 @@ class Load:
         """Read the model, again and again until its files stay the same."""
         around, request, last_fingerprint = self._context, self._request, ""
         while True:
-            self._take(states.SlotGranted())
+            self._step = _READS
             reading = await around.readings.read(
                 self._model.name,
                 request.override,
@@ -224,7 +208,6 @@ class Load:
             if is_settled or self._model.history.was_attempted(fingerprint):
                 return reading
             last_fingerprint = fingerprint
-            self._take(states.FilesUnsettled())
             around.load_slots.release(self._model.name)
             await around.plan.pause(request.settle_s)
             await around.load_slots.acquire(self._model.name)
@@ -254,7 +237,7 @@ class Load:
             self._context.plan.log("I", text, model=blueprint.name)
 
     def _record_dependencies(self, blueprint: Blueprint) -> None:
-        self._take(states.DependenciesNamed())
+        self._step = _LOADS_CALLEES
         self._model.history.record_dependencies(blueprint)
         self._context.load_order.break_wait_cycles(self._model.name)
 
@@ -285,7 +268,7 @@ class Load:
 
     async def _refuse_all(self, name: str) -> None:
         """Refuse a load without any version; frontends know the model from now on."""
-        self._take(states.AnnouncementBegun())
+        self._step = _IS_TOLD
         for news in self._model.version_infos():
             self._context.audience.tell_frontends(news)
         await self._context.audience.confirm_frontends()
@@ -325,7 +308,7 @@ class Load:
         name = self._model.name
         texts = "".join(f"version {n} is at UNAVAILABLE state: {why.text};\n" for n in numbers)
         error = Unavailable(f"load failed for model '{name}': {texts or why.text}")
-        self._end(error, states.LoadCancelled())
+        self._end(error)
 
     def drop_version(self, number: int) -> None:
         """Continue without a version that is being unloaded."""
@@ -359,16 +342,14 @@ class Load:
             texts += "\n"
         return InvalidArgument(f"load failed for model '{self._model.name}': {texts}")
 
-    def _end(self, error: ZmqTritonError | None, event: states.Event | None = None) -> None:
+    def _end(self, error: ZmqTritonError | None) -> None:
         """End the load, with an error or without. Only the first end counts."""
-        if self.state in LOAD_ENDS:
+        if self.ended.is_over:
             return
-        if self.state is not LoadState.ASKED:
+        if self._has_begun:
             self._context.load_slots.release(self._model.name)
-        self._take(event or (states.LoadGivenUp() if error else states.LoadSucceeded()))
-        self._model.load_ended(self)
-        self._context.listener.load_ended(self._model.name)
         if error is None:
             self.ended()
         else:
             self.ended.fail(error)
+        self._context.listener.load_ended(self._model.name)

@@ -110,10 +110,6 @@ class LoadHistory:
         self._attempted_fingerprint, self.read_problem = blueprint.fingerprint, None
         self.is_unchanged = True
 
-    def record_tried(self) -> None:
-        """Record that the files are those of the last attempt."""
-        self.is_unchanged = True
-
     def record_lost_process(self) -> None:
         """Count an attempt as lost if one of its processes ended without a reason."""
         if not self._has_lost_process:

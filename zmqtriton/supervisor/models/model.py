@@ -6,6 +6,7 @@ Owns generations once they serve; before that their load owns them. Does no I/O.
 from __future__ import annotations
 
 from collections import deque
+from functools import partial
 from typing import Any
 
 from zmqtriton.reading.blueprint import Blueprint, LoadOverride, Scale
@@ -85,12 +86,13 @@ class ServedModel(GenerationOwner):
 
     def _request(self, request: LoadRequest) -> Promise[None]:
         load = Load(self, self._context, request)
+        load.ended.at_end(partial(self._load_ended, load))
         self._loads.append(load)
         if len(self._loads) == 1:
             load.begin()
         return load.ended
 
-    def load_ended(self, load: Load) -> None:
+    def _load_ended(self, load: Load) -> None:
         if self._loads and self._loads[0] is load:
             self._loads.popleft()
             if self._loads:

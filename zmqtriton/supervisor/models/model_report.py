@@ -8,7 +8,7 @@ from typing import Any
 
 from zmqtriton.supervisor.actions import RepositoryNames
 from zmqtriton.supervisor.models.model import NO_VERSION, ServedModel
-from zmqtriton.supervisor.models.version import last_load_failed
+from zmqtriton.supervisor.models.version import last_load_failed, serving
 from zmqtriton.supervisor.states import UNLOADED, ModelState
 from zmqtriton_floor.reasons import AT_REST, Kind, Reason
 
@@ -37,11 +37,7 @@ def lacks_versions(model: ServedModel) -> bool:
 
 def serving_config(models: Mapping[str, ServedModel], name: str, version: int) -> dict[str, Any]:
     """Return the configuration of a serving version, or with -1 of the highest; {} without one."""
-    model = models.get(name)
-    if model is None:
-        return {}
-    serving = [n for n, one in model.versions.items() if one.is_serving and version in (-1, n)]
-    generation = model.versions[max(serving)].generation if serving else None
+    generation = serving(models[name].versions, version) if name in models else None
     finished = generation.final_config if generation is not None else None
     config: dict[str, Any] = {} if finished is None else json.loads(finished.config)
     return config
@@ -49,15 +45,14 @@ def serving_config(models: Mapping[str, ServedModel], name: str, version: int) -
 
 def code_of(model: ServedModel) -> dict[str, Any] | None:
     """Return the path of the highest serving version's code; None if none serves."""
-    serving = [n for n, one in model.versions.items() if one.is_serving]
-    generation = model.versions[max(serving)].generation if serving else None
+    generation = serving(model.versions)
     if generation is None:
         return None
-    contents = generation.blueprint.versions[max(serving)].contents
+    blueprint, number = generation.blueprint, generation.version
     return {
-        "version": max(serving),
-        "directory": generation.blueprint.directory,
-        "contents": contents or str(generation.number),
+        "version": number,
+        "directory": blueprint.directory,
+        "contents": blueprint.versions[number].contents or str(generation.number),
     }
 
 

@@ -15,7 +15,7 @@ from zmqtriton.reading.blueprint import Blueprint, FinalConfig
 from zmqtriton.supervisor import states
 from zmqtriton.supervisor.models.context import LoadedModel, ModelContext
 from zmqtriton.supervisor.models.ensembles import EnsembleGeneration
-from zmqtriton.supervisor.models.generation import Generation, GenerationOwner
+from zmqtriton.supervisor.models.generation import Generation
 from zmqtriton.supervisor.models.instance import ProcessLost, describe_error
 from zmqtriton.supervisor.models.instance_changes import NeedsNewGeneration
 from zmqtriton.supervisor.models.version import ServedVersion
@@ -40,7 +40,7 @@ class CombinedConfig(NamedTuple):
 NO_ENSEMBLE = CombinedConfig()
 
 
-class NewVersions(GenerationOwner):
+class NewVersions:
     def __init__(
         self,
         model: LoadedModel,
@@ -61,8 +61,6 @@ class NewVersions(GenerationOwner):
         self._changes: dict[int, InstanceChange] = {}
         #: The load of a generation, or the change of instances, by version.
         self._stories: dict[int, Story[None]] = {}
-        #: The announcement of a generation, by version; it fails if the load does.
-        self._announced: dict[int, Promise[None]] = {}
         #: Promises that every frontend knows of a version that serves what is new.
         self._told: list[Promise[None]] = []
         self._scope = around.plan.scope()
@@ -98,11 +96,6 @@ class NewVersions(GenerationOwner):
     def needs_environment(self) -> bool:
         """True if a process must be started."""
         return any(not self._blueprint.versions[number].problem for number in self._generations)
-
-    @property
-    def has_changes(self) -> bool:
-        """True if instances are still to be changed."""
-        return bool(self._changes)
 
     async def start(self) -> None:
         """Load the new generations; return when each is announced, or has failed."""
@@ -209,7 +202,7 @@ class NewVersions(GenerationOwner):
 
     def _add_generation(self, number: int) -> None:
         around = self._context
-        parts = (self, around.plan, around.introductions, self._blueprint, number)
+        parts = (around.plan, around.introductions, self._blueprint, number)
         if self._blueprint.ensemble is None:
             generation = Generation(*parts)
         else:
@@ -240,14 +233,22 @@ class NewVersions(GenerationOwner):
             retries -= 1
             self._add_generation(number)
 
-    def _load(self, generation: Generation) -> Promise[None]:
-        announced = self._announced[generation.version] = Promise()
+    async def _load(self, generation: Generation) -> None:
+        """Load a generation; return once the broker knows it."""
         generation.environment = self.environment
         generation.final_config = self._combined or generation.final_config
         if self._blueprint.ensemble is None:
             self._log_initialization(generation)
         generation.start()
-        return announced
+        await generation.loaded
+        # the broker first, so that it knows the generation before requests for it arrive
+        generation.announce()
+        confirmed, readiness = self._context.audience.confirm_broker(), generation.readiness
+        await self._context.plan.until(lambda: confirmed.is_over or readiness.have_all_failed)
+        if readiness.have_all_failed:
+            reason = readiness.why_not_ready
+            generation.abort(reason)
+            raise from_number(InternalError.number, reason.text if reason else "", reason)
 
     def _log_initialization(self, generation: Generation) -> None:
         plan, blueprint = self._context.plan, self._blueprint
@@ -258,27 +259,6 @@ class NewVersions(GenerationOwner):
         plan.log("V", f"TRITONBACKEND_ModelInitialize: {text}")
         if generation.final_config is not None:
             plan.log("V", "model configuration:\n", document=generation.final_config.config)
-
-    # ------------------------------------- what becomes of a new generation
-
-    def generation_loaded(self, generation: Generation) -> None:
-        """Announce the generation to the broker first.
-
-        So the broker knows it before requests for it arrive.
-        """
-        generation.announce()
-        broker_knows = self._context.audience.confirm_broker()
-        broker_knows.at_end(self._announced[generation.version])
-
-    def generation_failed(self, generation: Generation, error: ZmqTritonError) -> None:
-        if self._generations.get(generation.version) is generation:
-            self._announced[generation.version].fail(error)
-
-    def generation_given_up(self, generation: Generation) -> None:
-        reason = generation.readiness.why_not_ready
-        error = from_number(InternalError.number, reason.text if reason else "", reason)
-        self.generation_failed(generation, error)
-        generation.abort(reason)
 
     def _fail(self, number: int, error: ZmqTritonError) -> None:
         reason = describe_error(error)

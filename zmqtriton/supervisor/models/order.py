@@ -16,10 +16,12 @@ from typing import Any, Protocol
 
 from zmqtriton.supervisor.models.generation import Generation
 from zmqtriton.supervisor.models.load_history import Dependencies
+from zmqtriton.supervisor.models.version import ServedVersion
 from zmqtriton.supervisor.plan import Plan, PlanTimer
 from zmqtriton.supervisor.states import GenerationState
 from zmqtriton.supervisor.story import All, Promise
 from zmqtriton_floor.errors import InvalidArgument
+from zmqtriton_floor.reasons import Reason
 
 
 class LoadSlots:
@@ -62,46 +64,60 @@ class LoadSlots:
             turn()
 
 
-#: Maps a model's name to the models that it needs.
-_DependenciesOf = Callable[[str], Iterable[str]]
-
-
-class Callee(Protocol):
-    """A model, as far as the load order needs it."""
+class Member(Protocol):
+    """A model, as other models that call it need it."""
 
     dependencies: Dependencies
+    versions: dict[int, ServedVersion]
+
+    @property
+    def was_explicitly_loaded(self) -> bool:
+        """True if it was loaded for its own sake and not only for a caller."""
+
+    @property
+    def why_not_loaded(self) -> Reason:
+        """Return the reason of the first version that does not serve; the text has all reasons."""
 
     def load_as_dependency(self, *, again: bool) -> Promise[Any]:
         """Load the model if it is not loaded; resolved once it is loaded, or was tried."""
 
+    def member_changed(self, name: str) -> None:
+        """Publish the state of an ensemble again, since a model that it may call has changed."""
 
-class Callees(Protocol):
-    """All models, as their order needs them."""
+
+class Members(Protocol):
+    """All models, as the order of their loads needs them."""
 
     @property
-    def models(self) -> Mapping[str, Callee]: ...
+    def models(self) -> Mapping[str, Member]: ...
 
-    def get_or_create_model(self, name: str) -> Callee:
+    def get_or_create_model(self, name: str) -> Member:
         """Return the model; make it known if it was not."""
+
+
+#: Maps a model's name to the models that it needs.
+_DependenciesOf = Callable[[str], Iterable[str]]
+
+
+def called(start: str, needs: _DependenciesOf) -> set[str]:
+    """Return the models that this one calls, directly or through other models."""
+    seen, queue = set[str](), [start]
+    while queue:
+        new = set(needs(queue.pop())) - seen
+        seen |= new
+        queue += new
+    return seen
 
 
 def reaches(start: str, target: str, needs: _DependenciesOf) -> bool:
     """True if the first model calls the second, directly or through other models."""
-    seen, queue = {start}, [start]
-    while queue:
-        for name in needs(queue.pop()):
-            if name == target:
-                return True
-            if name not in seen:
-                seen.add(name)
-                queue.append(name)
-    return False
+    return target in called(start, needs)
 
 
 class LoadOrder:
     """Loads the models that a model names before it, without two that wait for each other."""
 
-    def __init__(self, server: Callees) -> None:
+    def __init__(self, server: Members) -> None:
         self._server = server
         #: The models that wait for their callees, each with what lets it go on.
         self._waiting: dict[str, Promise[None]] = {}
@@ -138,9 +154,8 @@ class RetirementQueue:
 
     def __init__(self, plan: Plan, generations: Mapping[int, Generation]) -> None:
         self.generations = generations
-        self._waiting: dict[int, Generation] = {}
-        #: Numbers of waiting generations that may still get requests from frontends.
-        self._served: set[int] = set()
+        #: Each with the promise that frontends send it no more requests, by number.
+        self._waiting: dict[int, tuple[Generation, Promise[None]]] = {}
         plan.server.whenever(self._unneeded, self._retire)
 
     def retire_after_callers(
@@ -152,11 +167,7 @@ class RetirementQueue:
 
         Only callers that are also to end are waited for.
         """
-        number = generation.number
-        self._waiting[number] = generation
-        if frontends_know is not None:
-            self._served.add(number)
-            frontends_know.at_end(partial(self._served.discard, number))
+        self._waiting[generation.number] = generation, frontends_know or Promise.kept(None)
 
     def _retire(self, unneeded: Iterable[Generation]) -> None:
         for generation in unneeded:
@@ -167,8 +178,8 @@ class RetirementQueue:
         reached = self._reached() if self._waiting else {}
         return [
             generation
-            for number, generation in self._waiting.items()
-            if number not in self._served and not _is_needed(generation, reached)
+            for generation, frontends_know in self._waiting.values()
+            if frontends_know.is_over and not _is_needed(generation, reached)
         ]
 
     def _reached(self) -> dict[str, set[str]]:
@@ -181,7 +192,7 @@ class RetirementQueue:
                 callees.setdefault(name, set()).update(generation.callees)
                 if self._is_ending(generation):
                     ending.add(name)
-        return {name: _closure(name, callees) for name in ending}
+        return {name: called(name, lambda each: callees.get(each, ())) for name in ending}
 
     def _is_ending(self, generation: Generation) -> bool:
         is_ending = generation.state in (GenerationState.DRAINING, GenerationState.STOPPING)
@@ -196,15 +207,6 @@ def _is_needed(generation: Generation, reached: Mapping[str, set[str]]) -> bool:
         name in callees and caller != name and caller not in own
         for caller, callees in reached.items()
     )
-
-
-def _closure(start: str, callees: Mapping[str, set[str]]) -> set[str]:
-    seen, queue = set[str](), [start]
-    while queue:
-        new = callees.get(queue.pop(), set()) - seen
-        seen |= new
-        queue += new
-    return seen
 
 
 class NestedLoads:
@@ -246,11 +248,10 @@ class NestedLoads:
 
     def _waits_for(self, model: str, other: str) -> bool:
         """True if a load of the one model ends only after a load of the other."""
-        reached, queue = {model}, [model]
-        while queue and other not in reached:
-            asking = queue.pop()
+
+        def awaited(asking: str) -> Iterator[str]:
             for caller, name, target in self._waiting:
-                if name == asking and target not in reached and self._loading(caller) is not None:
-                    reached.add(target)
-                    queue.append(target)
-        return other in reached
+                if name == asking and self._loading(caller) is not None:
+                    yield target
+
+        return model == other or reaches(model, other, awaited)

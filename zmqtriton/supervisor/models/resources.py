@@ -39,10 +39,6 @@ class ResourceClaims:
         self.gpu_limits.check(generation, places)
         self.instance_limit.claim(generation, len(places))
 
-    def leave(self, generation: int) -> None:
-        """Record that a generation is ending; its claims are free once it has ended."""
-        self.instance_limit.leave(generation)
-
     def release(self, generation: int) -> None:
         """Release the claim of a generation that has no process any more."""
         self._claims.pop(generation, None)
@@ -105,8 +101,6 @@ class GpuLimits:
 
     def check(self, generation: int, places: Iterable[InstanceSlot]) -> None:
         """Raise Unavailable if a new instance would load on a GPU that is too full."""
-        if not self._limits:
-            return
         admitted = self._admitted.get(generation, set())
         new = {
             (place.name, place.device): place

@@ -9,7 +9,7 @@ from __future__ import annotations
 import itertools
 import json
 from collections.abc import Callable, Mapping
-from functools import cache
+from functools import cache, partial
 from importlib.util import find_spec
 from typing import Any, NamedTuple
 
@@ -20,13 +20,7 @@ from zmqtriton.supervisor.models.instance import StubPlace
 from zmqtriton.supervisor.plan import Plan
 from zmqtriton.supervisor.story import Promise
 from zmqtriton_floor import wire
-from zmqtriton_floor.errors import (
-    DeadlineExceeded,
-    InternalError,
-    Unavailable,
-    ZmqTritonError,
-    from_number,
-)
+from zmqtriton_floor.errors import InternalError, Unavailable, from_number
 from zmqtriton_floor.prctl import READ_SIGNAL, SIGNAL_THREAD
 from zmqtriton_floor.reasons import Reason
 from zmqtriton_floor.settings.offers import Hook
@@ -70,53 +64,43 @@ def task_codes() -> dict[str, TaskCode]:
 class StubTasks(HelperOwner):
     def __init__(self, plan: Plan) -> None:
         self._plan = plan
-        self._numbers = itertools.count(_FIRST)
-        #: Results of tasks, by serial and number.
-        self._results: dict[tuple[int, int], Promise[Any]] = {}
+        self._tickets = itertools.count(_FIRST)
+        #: The serial of the instance of each task, by ticket.
+        self._serials: dict[int, int] = {}
 
     def ask(
         self, instance: StubPlace, name: str, values: Mapping[str, Any], within_s: float
     ) -> Promise[Any]:
         """Let an instance run a function with these arguments; return its result."""
-        key = instance.serial, next(self._numbers)
-        result = self._results[key] = Promise()
-        request = json.dumps(self.code(name, values))
-        self._plan.enqueue(
-            Send(instance.serial, wire.Call(key[1], _VERB, request)),
-            Signal(instance.serial, int(READ_SIGNAL), thread=SIGNAL_THREAD),
-        )
-        self._plan.call_later(within_s, lambda: self._fail(key, DeadlineExceeded("no answer")))
+        serial, ticket = instance.serial, next(self._tickets)
+        call = wire.Call(ticket, _VERB, json.dumps(self.code(name, values)))
+        result = self._plan.ask(lambda _: Send(serial, call), ticket, within_s)
+        self._plan.enqueue(Signal(serial, int(READ_SIGNAL), thread=SIGNAL_THREAD))
+        self._serials[ticket] = serial
+        result.at_end(partial(self._serials.pop, ticket))
         return result
 
     def code(self, name: str, values: Mapping[str, Any]) -> dict[str, Any]:
         """Return a function with these arguments, as stubs take it."""
         return {**task_codes()[name]._asdict(), "values": values}
 
-    def _fail(self, key: tuple[int, int], error: ZmqTritonError) -> None:
-        if key in self._results:
-            self._results.pop(key).fail(error)
-
     def handle_result(self, serial: int, answer: wire.CallResult) -> bool:
-        key = serial, answer.id
-        if key in self._results:
-            try:
-                self._results[key](_result_of(answer))
-            except ZmqTritonError as error:
-                self._results[key].fail(error)
-            del self._results[key]
+        if self._serials.get(answer.id) == serial:
+            self._plan.answer(answer.id, _result_of(answer))
         return answer.id >= _FIRST
 
     def process_ended(self, serial: int, reason: Reason, last_words: str) -> None:
-        for key in [key for key in self._results if key[0] == serial]:
-            self._fail(key, Unavailable(reason.text))
+        for ticket in [ticket for ticket, each in self._serials.items() if each == serial]:
+            self._plan.answer(ticket, Unavailable(reason.text))
 
 
 def _result_of(answer: wire.CallResult) -> Any:
+    """Return the result of a task, or its error."""
     if answer.code:
-        raise from_number(answer.code, answer.text)
+        return from_number(answer.code, answer.text)
     if len(answer.result) > MAX_RESULT_LETTERS:
-        raise InternalError("its response is too long: look at less at a time")
+        return InternalError("its response is too long: look at less at a time")
     try:
         return json.loads(answer.result)
     except (ValueError, RecursionError):
-        raise InternalError("its response must be JSON") from None
+        return InternalError("its response must be JSON")

@@ -5,6 +5,8 @@ Owned by its model, which decides; only `transition` writes the state.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from zmqtriton.supervisor import states
 from zmqtriton.supervisor.models.generation import Generation
 from zmqtriton.supervisor.states import UNLOADED, ModelState
@@ -78,3 +80,9 @@ class ServedVersion:
             served.final_config.labels,
             files=served.final_config.files,
         )
+
+
+def serving(versions: Mapping[int, ServedVersion], number: int = -1) -> Generation | None:
+    """Return the generation of a serving version, or with -1 of the highest; None without one."""
+    fitting = [n for n, version in versions.items() if version.is_serving and number in (-1, n)]
+    return versions[max(fitting)].generation if fitting else None

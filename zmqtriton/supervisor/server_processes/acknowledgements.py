@@ -8,22 +8,17 @@ long, because it does not serve clients either.
 from __future__ import annotations
 
 import itertools
+import math
 from collections.abc import Iterable
+from functools import partial
 from typing import NamedTuple
 
 from zmqtriton.supervisor.actions import Send
-from zmqtriton.supervisor.plan import Plan, PlanTimer
+from zmqtriton.supervisor.plan import Plan
 from zmqtriton.supervisor.story import Promise
 from zmqtriton_floor import wire
 
 ACKNOWLEDGEMENT_TIMEOUT_S = 30.0
-
-
-class _PendingSync:
-    def __init__(self, peers: set[int]) -> None:
-        self.peers = peers
-        self.over = Promise[None]()
-        self.timer: PlanTimer | None = None
 
 
 class _Probe(NamedTuple):
@@ -36,24 +31,25 @@ class Acknowledgements:
     def __init__(self, plan: Plan) -> None:
         self._plan = plan
         self._numbers = itertools.count(1)
-        self._waits: dict[int, _PendingSync] = {}
+        #: The processes that have not acknowledged yet, and the promise that all will, by number.
+        self._waits: dict[int, tuple[set[int], Promise[None]]] = {}
         self._probe: _Probe | None = None
         #: The oldest question that a process has not answered, and when it was asked, by peer.
         self._unanswered: dict[int, tuple[int, float]] = {}
 
     def sync(self, peers: Iterable[int]) -> Promise[None]:
         """Return a promise that is kept when all processes have acknowledged."""
-        number = next(self._numbers)
-        wait = _PendingSync(set(peers))
-        if not wait.peers:
+        left, over = set(peers), Promise[None]()
+        if not left:
             return Promise.kept(None)
-        self._waits[number] = wait
-        wait.timer = self._plan.call_later(
-            ACKNOWLEDGEMENT_TIMEOUT_S, lambda: self._on_timeout(number)
-        )
-        for peer in sorted(wait.peers):
+        number = next(self._numbers)
+        self._waits[number] = left, over
+        late = self._plan.call_later(ACKNOWLEDGEMENT_TIMEOUT_S, lambda: self._on_timeout(number))
+        over.at_end(late.cancel)
+        over.at_end(partial(self._waits.pop, number))
+        for peer in sorted(left):
             self._ask(peer, number)
-        return wait.over
+        return over
 
     def _ask(self, peer: int, number: int) -> None:
         self._unanswered.setdefault(peer, (number, self._plan.now_s))
@@ -76,8 +72,7 @@ class Acknowledgements:
         """Process an answer, which also covers the earlier questions to the same process."""
         if self._unanswered.get(peer, (number + 1, 0.0))[0] <= number:
             del self._unanswered[peer]
-        for earlier in [n for n in self._waits if n <= number]:
-            self._discard_peer(earlier, peer)
+        self._confirm(peer, number)
         probe = self._probe
         if probe is not None and probe.peer == peer and probe.number <= number:
             self._probe = None
@@ -86,33 +81,26 @@ class Acknowledgements:
     def transfer(self, before: int, peer: int) -> None:
         """Ask a successor of a dead process, after it has got the same messages."""
         self._unanswered.pop(before, None)
-        for number, wait in self._waits.items():
-            if before in wait.peers:
-                wait.peers.discard(before)
-                wait.peers.add(peer)
+        for number, (left, _) in self._waits.items():
+            if before in left:
+                left.discard(before)
+                left.add(peer)
                 self._ask(peer, number)
 
     def peer_ended(self, peer: int) -> None:
         self._unanswered.pop(peer, None)
-        for number in list(self._waits):
-            self._discard_peer(number, peer)
+        self._confirm(peer)
 
-    def _discard_peer(self, number: int, peer: int) -> None:
-        wait = self._waits.get(number)
-        if wait is None:
-            return
-        wait.peers.discard(peer)
-        if not wait.peers:
-            self._finish(number, wait)
-
-    def _finish(self, number: int, wait: _PendingSync) -> None:
-        del self._waits[number]
-        if wait.timer is not None:
-            wait.timer.cancel()
-        wait.over()
+    def _confirm(self, peer: int, number: float = math.inf) -> None:
+        """Count the questions up to this number as answered by a process."""
+        for each, (left, over) in [*self._waits.items()]:
+            if each <= number:
+                left.discard(peer)
+                if not left:
+                    over()
 
     def _on_timeout(self, number: int) -> None:
-        wait = self._waits[number]
-        silent = ", ".join(map(str, sorted(wait.peers)))
+        left, over = self._waits[number]
+        silent = ", ".join(map(str, sorted(left)))
         self._plan.log("W", f"processes {silent} have not confirmed a change; going on")
-        self._finish(number, wait)
+        over()

@@ -187,7 +187,10 @@ class Introductions:
         self._acknowledgements = acknowledgements
         self._replay = BrokerReplay()
         self.resources = ResourceClaims(server)
-        self.stubs = StubIndex()
+        #: The numbers of stubs' generations, by serial.
+        self.stubs: dict[int, int] = {}
+        #: The numbers of generations whose last process has ended, until they are forgotten.
+        self.ended_generations: list[int] = []
         self.finalize_turns = FinalizeTurns(plan, server)
         #: The number of brokers so far.
         self._epoch = 0
@@ -196,7 +199,8 @@ class Introductions:
         #: The serial of the last broker, dead or alive; messages to a dead one are lost. 0 before
         #: the first.
         self.broker_serial = 0
-        self._is_broker_ready = False
+        #: True if there is a broker, and it listens.
+        self.is_broker_ready = False
         #: Every process has had the time to tell the broker what an earlier one knew.
         self._is_broker_settled = True
 
@@ -215,7 +219,7 @@ class Introductions:
 
         Let all others connect to the broker, which has bound its sockets.
         """
-        self._is_broker_ready = True
+        self.is_broker_ready = True
         epoch = self._epoch
         if not self._is_broker_settled:
             self._announce(epoch, BROKERED_ROLES)
@@ -228,7 +232,7 @@ class Introductions:
         # By then all have repeated what the old one had; a while later that has arrived.
         await self._acknowledgements.sync(self._alive(CATALOGUE_ROLES))
         await self._plan.pause(PROPAGATION_S)
-        if epoch == self._epoch and self._is_broker_ready:
+        if epoch == self._epoch and self.is_broker_ready:
             self._is_broker_settled = True
             broker, retirements = self.broker_serial, self._replay.retirements()
             self._plan.enqueue(*(Send(broker, message) for message in retirements))
@@ -237,14 +241,9 @@ class Introductions:
         """Return the directory of bytecode of a generation's stubs."""
         return bytecode_directory(self._server.directory, generation)
 
-    @property
-    def is_broker_ready(self) -> bool:
-        """True if there is a broker, and it listens."""
-        return self._is_broker_ready
-
     def on_broker_ended(self) -> None:
         """Handle the end of the broker: nothing is executed until the next one is ready."""
-        was_ready, self._is_broker_ready = self._is_broker_ready, False
+        was_ready, self.is_broker_ready = self.is_broker_ready, False
         self._is_broker_settled = False
         if was_ready:
             self._announce(0, CATALOGUE_ROLES)
@@ -301,7 +300,7 @@ class Introductions:
         await self._acknowledgements.sync([self.broker_serial])
 
     def _broker_ready(self, serial: int) -> Promise[None]:
-        if self._is_broker_ready:
+        if self.is_broker_ready:
             return Promise.kept(None)
         ready = self._waiting[serial] = Promise()
         return ready
@@ -340,27 +339,3 @@ class Introductions:
     def _bootstrap(self, serial: int, token: bytes, role: str) -> wire.Bootstrap:
         settings = self._server.settings.document(role)
         return wire.Bootstrap(serial, token, role, self._server.directory, self._epoch, settings)
-
-
-class StubIndex:
-    """The generations of stubs; each generation reports its stubs and its own end."""
-
-    def __init__(self) -> None:
-        self._generations: dict[int, int] = {}
-        #: The numbers of generations whose last process has ended, until they are forgotten.
-        self.ended: list[int] = []
-
-    def add(self, serial: int, generation: int) -> None:
-        self._generations[serial] = generation
-
-    def remove(self, serial: int) -> None:
-        """Forget a stub that was replaced, or whose place has ended."""
-        self._generations.pop(serial, None)
-
-    def find(self, serial: int) -> int:
-        """Return the number of a stub's generation; 0 without one."""
-        return self._generations.get(serial, 0)
-
-    def end(self, generation: int) -> None:
-        """Record the end of a generation, after the last of its processes."""
-        self.ended.append(generation)

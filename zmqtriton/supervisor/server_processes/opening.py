@@ -58,13 +58,12 @@ class Opening:
 
     def record(self, role: str, message: wire.Opened) -> None:
         """Record that a process of `role` has opened; the first one of each role counts."""
-        was_complete = self.is_complete
         for each in message.services:
             if each not in self._services:
                 self._services.add(each)
                 self._plan.log("I", f"Started {each.service} at {each.address}")
         self._opened.add(role)
-        if self.is_complete and not was_complete:
+        if self.is_complete and not self.completed.is_over:
             self._plan.enqueue(TellOpen())
             self.completed()
         if role == GRPC:

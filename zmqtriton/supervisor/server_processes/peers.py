@@ -109,6 +109,7 @@ class Peers:
         self._peers: dict[int, ServerProcess] = {}
         self.opening = Opening(plan, self._roles, self)
         self.port_sharing = PortSharing(plan, is_shared=shares_ports)
+        self.opening.completed.at_end(self.port_sharing.begin)
         self.metrics_process = MetricsProcess(plan, self._roles, self)
         self.connection_calls = connection_calls.ConnectionCalls(plan, self)
         #: Dead processes whose successors wait for their turn, by serial.
@@ -181,10 +182,6 @@ class Peers:
             self._plan.enqueue(Send(peer.serial, wire.Retire(0, 0, int(self.has_successor))))
         if self.opening.has_reached(peer.role):
             self._send_listen(peer)
-
-    def process_frozen(self, peer: ServerProcess) -> None:
-        """Replace a process that was stopped by a signal."""
-        self.kill(peer, "a signal has stopped it")
 
     def kill(self, peer: ServerProcess, why: str) -> None:
         """Kill a process, or drop a guest; a process of HTTP is killed without its group."""
@@ -274,8 +271,6 @@ class Peers:
         elif isinstance(message, wire.Opened):
             self._mark_open(peer)
             self.opening.record(peer.role, message)
-            if self.opening.is_complete:
-                self.port_sharing.begin()
 
     # ------------------------------------------------------------ what is told
 

@@ -18,12 +18,10 @@ class PortSharing:
         """Set up; `is_shared` is True if other servers may have this server's ports."""
         self._plan = plan
         self.is_shared = is_shared
-        self._has_begun = False
 
     def begin(self) -> None:
         """Begin to share ports, once this server listens."""
-        if self.is_shared and not self._has_begun:
-            self._has_begun = True
+        if self.is_shared:
             self._plan.enqueue(TakeClientsBack())
             self._plan.tell(self._look())
 

@@ -8,12 +8,14 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterable, Mapping, Sequence
+from functools import partial
+from typing import NamedTuple
 
 from zmqtriton.supervisor.actions import Send
 from zmqtriton.supervisor.control.verbs import ControlCall, Verb, Verbs
 from zmqtriton.supervisor.models.generation import Generation
 from zmqtriton.supervisor.models.instance import StubPlace
-from zmqtriton.supervisor.plan import Plan, PlanTimer
+from zmqtriton.supervisor.plan import Plan
 from zmqtriton.supervisor.story import Promise
 from zmqtriton_floor import wire
 from zmqtriton_floor.errors import InvalidArgument
@@ -22,15 +24,12 @@ _VERB = "is_ready"
 ANSWER_TIMEOUT_S = 5.0
 
 
-class _ReadinessCheck:
+class _Question(NamedTuple):
     """A question to one instance, asking if its model is ready."""
 
-    def __init__(self, number: int, timer: PlanTimer) -> None:
-        self.number = number
-        self.timer = timer
-        self.answer = Promise[bool]()
-        #: True once the time for the answer is over; no probe waits for it.
-        self.is_overdue = False
+    number: int
+    #: "No" once the time is over, even if the instance answers later.
+    answer: Promise[bool]
 
 
 class ReadinessChecks:
@@ -39,7 +38,7 @@ class ReadinessChecks:
         self._generations = generations
         self._numbers = itertools.count(1)
         #: Open questions by serial number of the stub.
-        self._open: dict[int, _ReadinessCheck] = {}
+        self._open: dict[int, _Question] = {}
 
     @property
     def verbs(self) -> Verbs:
@@ -69,20 +68,20 @@ class ReadinessChecks:
 
     def _check_instance(self, instance: StubPlace) -> Promise[bool]:
         serial = instance.serial
-        question = self._open.get(serial)
-        if question is None:
-            timer = self._plan.call_later(
-                ANSWER_TIMEOUT_S, lambda: self._on_timeout(instance, serial)
+        if serial not in self._open:
+            number, answer = next(self._numbers), Promise[bool]()
+            self._open[serial] = _Question(number, answer)
+            late = self._plan.call_later(
+                ANSWER_TIMEOUT_S, partial(self._on_timeout, instance.name, answer)
             )
-            question = self._open[serial] = _ReadinessCheck(next(self._numbers), timer)
-            self._plan.enqueue(Send(serial, wire.Call(question.number, _VERB, "{}")))
-        return Promise.kept(False) if question.is_overdue else question.answer
+            answer.at_end(late.cancel)
+            self._plan.enqueue(Send(serial, wire.Call(number, _VERB, "{}")))
+        return self._open[serial].answer
 
-    def _on_timeout(self, instance: StubPlace, serial: int) -> None:
-        text = f"'{instance.name}': is_ready() takes more than {ANSWER_TIMEOUT_S:g} seconds"
+    def _on_timeout(self, name: str, answer: Promise[bool]) -> None:
+        text = f"'{name}': is_ready() takes more than {ANSWER_TIMEOUT_S:g} seconds"
         self._plan.log("W", text)
-        self._open[serial].is_overdue = True
-        self._resolve(self._open[serial], False)
+        answer(False)
 
     def handle_result(self, serial: int, answer: wire.CallResult) -> bool:
         """Process an answer; False if the question was not asked here."""
@@ -90,19 +89,13 @@ class ReadinessChecks:
         if question is None or question.number != answer.id:
             return False
         del self._open[serial]
-        self._resolve(question, not answer.code and answer.result == "true")
+        question.answer(not answer.code and answer.result == "true")
         return True
 
     def stub_ended(self, serial: int) -> None:
         """Drop a dead stub."""
-        question = self._open.pop(serial, None)
-        if question is not None:
-            self._resolve(question, False)
-
-    @staticmethod
-    def _resolve(question: _ReadinessCheck, is_ready: bool) -> None:
-        question.timer.cancel()
-        question.answer(is_ready)
+        if serial in self._open:
+            self._open.pop(serial).answer(False)
 
 
 def _may_be(answers: Iterable[Promise[bool]]) -> bool:

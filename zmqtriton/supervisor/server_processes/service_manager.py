@@ -39,8 +39,6 @@ class ServiceManager:
         self._plan = plan
         self._beat_s = beat_s
         self._server = server
-        self._is_ready = False
-        self._is_stopping = False
         self._status = ""
         self._is_main = True
         #: The reload of the service may take its time.
@@ -59,10 +57,8 @@ class ServiceManager:
         server = self._server
         await self._plan.until(lambda: self._is_main and (server.is_open or server.is_ending))
         if not server.is_ending:
-            self._is_ready = True
             self._notify("READY=1")
             await self._plan.until(lambda: self._is_main and server.is_ending)
-        self._is_stopping = True
         self._notify("STOPPING=1")
 
     def wait_for_turn(self) -> None:
@@ -82,7 +78,7 @@ class ServiceManager:
 
     async def _beat(self, beat_s: float) -> None:
         while True:
-            if self._is_stopping:
+            if self._server.is_ending:
                 # The shutdown has a limit of its own, and the broker is among what ends.
                 self._notify("WATCHDOG=1")
             else:
@@ -92,7 +88,7 @@ class ServiceManager:
     async def _report_when_alive(self, beat_s: float) -> None:
         await self._server.probe_broker()
         more_time = f"EXTEND_TIMEOUT_USEC={int(beat_s * _BEATS_AHEAD * 1e6)}"
-        if not (self._is_ready or self._is_stopping):
+        if not (self._server.is_open or self._server.is_ending):
             self._notify(more_time)
         elif self.is_being_replaced:
             self._notify(f"WATCHDOG=1\n{more_time}")
@@ -100,10 +96,9 @@ class ServiceManager:
             self._notify("WATCHDOG=1")
 
     def _notify(self, assignment: str) -> None:
-        if self._beat_s is None or not self._is_main:
-            return
-        status = self._server.summary()
-        if status != self._status:
-            self._status = status
-            assignment += f"\nSTATUS={status}"
-        self._plan.enqueue(NotifyServiceManager(assignment))
+        if self.is_there and self._is_main:
+            status = self._server.summary()
+            if status != self._status:
+                self._status = status
+                assignment += f"\nSTATUS={status}"
+            self._plan.enqueue(NotifyServiceManager(assignment))

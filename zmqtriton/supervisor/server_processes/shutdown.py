@@ -62,7 +62,6 @@ class ShutdownSequence:
         self._retirements = retirements
         self._left_s = policy.exit_timeout_s
         self._tells_each = policy.tells_each_grpc_client
-        self._status = 0
         self.phase = ShutdownPhase.RUNNING
         self._scope = plan.scope()
         self._sequences_ended = Promise[None]()
@@ -72,12 +71,11 @@ class ShutdownSequence:
         return self.phase is not ShutdownPhase.RUNNING
 
     def begin(self, status: int = 0) -> None:
-        self._status = status
         self._plan.log("I", "Waiting for in-flight requests to complete.")
-        self._scope.tell(self._tell())
+        self._scope.tell(self._tell(status))
         self._scope.tell(self._count_down())
 
-    async def _tell(self) -> None:
+    async def _tell(self, status: int) -> None:
         """End sequences, frontends, models and all other processes, in this order."""
         if self._introductions.is_broker_ready:  # else open sequences are lost
             self.phase = ShutdownPhase.SEQUENCES
@@ -97,7 +95,7 @@ class ShutdownSequence:
         self._peers.stop_all(max(1, self._left_s) * 1000)
         # guests may be halted, and end when they like
         await self._plan.until(lambda: all(peer.role == GUEST for peer in self._peers.all()))
-        self.exit_now(self._status)
+        self.exit_now(status)
 
     @property
     def _has_sequences(self) -> bool:

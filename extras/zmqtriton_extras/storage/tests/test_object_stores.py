@@ -50,7 +50,7 @@ class Watched:
         #: The tickets of the plan so far, and the readings by theirs.
         self.tickets: list[int] = []
         self.stories: dict[int, Story[Any]] = {}
-        self.plan.new_ticket = self._new_ticket  # type: ignore[method-assign]
+        self.plan.new_ticket = self._new_ticket
         storage = "/copies" if any(map(is_remote, repositories)) else ""
         policy = Policy(repositories=repositories, exit_on_error=exit_on_error)
         settings = SimpleNamespace(broker=SimpleNamespace(storage_directory=storage))

@@ -512,7 +512,7 @@ def test_a_reading_comes_after_the_decisions_about_its_model(files: Repository) 
 
 def test_a_directory_that_is_read_is_removed_afterwards(files: Repository) -> None:
     staged = add(files.directory / "staged", "m")
-    files.runner.silent.add("copies")
+    files.runner.silent.add("staged")
 
     calls = files.read("m", LoadOverride('{"backend": "python"}', str(staged)))
     files.repositories.remove_directory(str(staged))

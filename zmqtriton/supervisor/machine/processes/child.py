@@ -121,8 +121,8 @@ class LivingChildren(Protocol):
     def remove(self, child: Child, reason: Reason) -> None:
         """Forget a child."""
 
-    def send(self, serial: int, message: Any, descriptor: int) -> None:
-        """Send a process a message and a copy of a descriptor."""
+    def send(self, serial: int, message: Any, descriptor: int | None = None) -> None:
+        """Send a process a message, and a copy of a descriptor."""
 
 
 #: Looks in a row that find a process stopped before it counts as frozen; a profiler stops it for
@@ -241,8 +241,6 @@ class ReadinessLifelines:
             line.send(message)
 
     def _handle_input(self, serial: int, line: Lifeline) -> None:
-        if self._lifelines.get(serial) is not line:
-            return
         for message, descriptors in line.receive():
             for unexpected in descriptors:
                 os.close(unexpected)

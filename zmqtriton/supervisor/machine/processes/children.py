@@ -11,11 +11,11 @@ import os
 import selectors
 import signal
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Container, Iterable
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, Protocol
+from typing import Any
 
 from zmqtriton.config.parameters import Quota
 from zmqtriton.host import capacity
@@ -23,6 +23,7 @@ from zmqtriton.host.cores import pin_to_cores
 from zmqtriton.logs.guard import guarded
 from zmqtriton.logs.log_ring import StubName
 from zmqtriton.supervisor.machine import clock
+from zmqtriton.supervisor.machine.directories.runtime import RuntimeDirectory
 from zmqtriton.supervisor.machine.memory.segments import (
     SEGMENT_MESSAGES,
     LentRegions,
@@ -66,31 +67,27 @@ class _Death:
     had_begun: bool = False
 
 
-class ProcessFiles(Protocol):
-    def remove(self, serial: int) -> None:
-        """Remove the files of a dead process."""
-
-
 class Children:
     def __init__(
         self,
         selector: selectors.BaseSelector,
         listener: ChildListener,
-        segment_bytes: int = 0,
-        directory: str = "",
+        segment_bytes: int,
+        runtime: RuntimeDirectory,
+        staged: Container[str],
         *,
         relay: LineRelay,
-        files: ProcessFiles,
         regions: LentRegions | None = None,
     ) -> None:
         """Set up; `segment_bytes` limits the shared memory of all processes together.
 
-        The runtime directory marks the processes of models as this server's. `regions` are those
-        of clients that stubs may open.
+        The runtime directory marks the processes of models as this server's, and has their files;
+        the `staged` ones are loads'. `regions` are those of clients that stubs may open.
         """
+        directory = str(runtime.path)
         self._selector = selector
         self._listener = listener
-        self._directory = directory
+        self._runtime, self._staged = runtime, staged
         self._children: dict[int, Child] = {}
         #: The pids of those that this process reaps, with those that others add here.
         self.pids: set[int] = set()
@@ -104,10 +101,9 @@ class Children:
         self.stream_sockets = StreamSockets(directory, self)
         self.quotas = QuotaEnforcement(self._children, self.segments, self._memory_exceeded)
         self._last_pages = LastPages()
-        self._frozen = FrozenProcesses(self, listener)
+        self.frozen = FrozenProcesses(self, listener)
         self._outputs = Outputs(selector, relay)
         self.stacks = StackReader(selector, self._children)
-        self._files: ProcessFiles = files
 
     def find(self, serial: int) -> Child | None:
         return self._children.get(serial)
@@ -310,23 +306,18 @@ class Children:
 
     # -------------------------------------------------------------- watching
 
-    def detect_frozen(self) -> None:
-        """Find frozen processes; called once a second."""
-        self._frozen.poll()
-
     def reap_orphans(self) -> None:
         """Reap orphans; called once a second."""
-        if self.fork_server.is_under_way or self.templates.is_under_way:
-            # One of them may be a child whose death is not noticed yet, and its status is needed.
-            return
-        processes.reap_orphans(self.pids)
-        self._kill_strays()
+        # One of them may be a child whose death is not noticed yet, and its status is needed.
+        if not (self.fork_server.is_under_way or self.templates.is_under_way):
+            processes.reap_orphans(self.pids)
+            self._kill_strays()
 
     def _kill_strays(self) -> None:
         """Kill processes in other groups that dead stubs have left to this process."""
         ways = (self.fork_server, self.templates)
         processes.kill_strays(
-            self._directory,
+            str(self._runtime.path),
             self.pids,
             lambda one: one in self._children or any(way.may_come(one) for way in ways),
         )
@@ -442,7 +433,10 @@ _MEANINGS = (
     (lambda child: child.read_rest, lambda own, child, _: child.read_rest and child.read_rest()),
     (lambda child: child.progress_page is not None, Children._keep_page),
     (lambda child: child.pidfd is not None, Children._close_pidfd),
-    (lambda child: True, lambda own, child, _: own._files.remove(child.serial)),
+    (
+        lambda child: True,
+        lambda own, child, _: own._runtime.remove_process_files(child.serial, own._staged),
+    ),
     (lambda child: child.output is not None, Children._kill_what_is_left),
     (lambda child: child.is_template, Children._end_template),
     (

@@ -58,22 +58,18 @@ class PendingStub(Protocol):
         """Release the held descriptors: the stub will not come, or comes too late."""
 
 
-class ForkedStub:
+class ForkedStub(NamedTuple):
     """A stub that was requested from the fork server, until its process is known."""
 
-    def __init__(self, child: Child, reading: int, begin: Callable[[int], None]) -> None:
-        self._child = child
-        self._reading = reading
-        self._begin = begin
-
-    def adopt(self, pid: int) -> None:
-        """Take over the new process. Raises OSError if it does not exist."""
-        self._begin(pid)
+    child: Child
+    reading: int
+    #: Takes over the new process. Raises OSError if it does not exist.
+    adopt: Callable[[int], None]
 
     def drop(self) -> None:
         """Close its lifeline: the stub does not come, or comes too late and ends with it."""
-        self._child.lifeline.close()
-        os.close(self._reading)
+        self.child.lifeline.close()
+        os.close(self.reading)
 
 
 class ForkServerActions(Protocol):

@@ -13,6 +13,7 @@ import selectors
 import threading
 import time
 from collections.abc import Callable, Iterable
+from typing import NamedTuple
 
 _log = logging.getLogger(__name__)
 
@@ -25,12 +26,11 @@ _PAUSE_S = 0.002
 _MOST_READS = 64
 
 
-class Pipe:
-    """The reading end of a process's output pipe."""
+class Pipe(NamedTuple):
+    """The reading end of a process's output pipe, and the receiver of its bytes."""
 
-    def __init__(self, descriptor: int, take: Callable[[bytes], None]) -> None:
-        self.descriptor = descriptor
-        self.take = take
+    descriptor: int
+    take: Callable[[bytes], None]
 
 
 class OutputReader:

@@ -12,6 +12,7 @@ import math
 import os
 import re
 import time
+from collections import Counter
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from pathlib import Path
@@ -119,7 +120,7 @@ class QuotaEnforcement:
         #: Limited processes, with their memory when it was last looked at.
         self._memory: dict[int, int] = {}
         #: Number of times that an instance has exceeded its memory, by model.
-        self._excesses: dict[str, int] = {}
+        self._excesses = Counter[str]()
 
     def prepare_groups(self) -> None:
         """Let the kernel enforce the limits if it can. Call this before the first child."""
@@ -176,12 +177,9 @@ class QuotaEnforcement:
         limit = child.quota.max_memory_bytes
         if not (is_over and limit):
             return reason
-        self._count_excess(child.quota)
+        self._excesses[child.quota.model] += 1
         text = f"it needed more than {limit} bytes ({MAX_MEMORY_BYTES}): {reason.text}"
         return Reason.of(Kind.OVER_MEMORY_QUOTA, text, reason, limit=limit)
-
-    def _count_excess(self, quota: Quota) -> None:
-        self._excesses[quota.model] = self._excesses.get(quota.model, 0) + 1
 
     # ------------------------------------------------------------- looking
 
@@ -202,7 +200,7 @@ class QuotaEnforcement:
         was_over = self._memory[serial] > limit
         self._memory[serial] = used
         if used > limit and not was_over:
-            self._count_excess(child.quota)
+            self._excesses[child.quota.model] += 1
             text = f"it used {used} of at most {limit} bytes ({MAX_MEMORY_BYTES})"
             self._report(serial, Reason.of(Kind.OVER_MEMORY_QUOTA, text, limit=limit))
 
@@ -213,7 +211,7 @@ class QuotaEnforcement:
             self._segments.bytes_of_model(model),
             self._segments.refusals.get(model, 0),
             max(memory, default=0),
-            self._excesses.get(model, 0),
+            self._excesses[model],
         )
 
     @property

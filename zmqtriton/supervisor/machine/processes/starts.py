@@ -21,7 +21,12 @@ from zmqtriton.environments.demand import variable_overrides
 from zmqtriton.logs.log_ring import StubName
 from zmqtriton.supervisor.machine.processes import commands
 from zmqtriton.supervisor.machine.processes import process as processes
-from zmqtriton.supervisor.machine.processes.child import Child, ChildListener, StreamSockets
+from zmqtriton.supervisor.machine.processes.child import (
+    Child,
+    ChildListener,
+    LivingChildren,
+    StreamSockets,
+)
 from zmqtriton.supervisor.machine.processes.fork_server import ForkedStub, ForkServerLife, StubSpec
 from zmqtriton.supervisor.machine.processes.output import unblock
 from zmqtriton.supervisor.machine.processes.process import ChildProcess
@@ -70,14 +75,11 @@ def _stub_child(spec: StubSpec) -> Child:
     return Child(spec.serial, progress_page=spec.page, cores=spec.cores, quota=spec.quota)
 
 
-class StartedChildren(Protocol):
-    """The part of the children that a start uses."""
+class StartedChildren(LivingChildren, Protocol):
+    """The children, as a start needs them."""
 
     fork_server: ForkServerLife
     stream_sockets: StreamSockets
-
-    def find(self, serial: int) -> Child | None:
-        """Return the child with this serial number, or None."""
 
     def begin(
         self, child: Child, process: ChildProcess, reading: int, stub: StubName | None
@@ -89,9 +91,6 @@ class StartedChildren(Protocol):
 
     def update_write_interest(self, child: Child) -> None:
         """Watch for room to write as long as messages wait."""
-
-    def send(self, serial: int, message: Any) -> None:
-        """Send a message."""
 
     def signal(self, serial: int, number: int, group: bool = False) -> None:
         """Send a signal."""

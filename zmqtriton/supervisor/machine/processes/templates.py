@@ -77,11 +77,6 @@ class _Template:
     def has_threads(self) -> bool:
         return self.own.has_threads
 
-    @property
-    def name(self) -> str:
-        """Return the name that its instances use for it."""
-        return SHARED if self.has_threads else "the template that it is forked from"
-
 
 class Templates:
     def __init__(
@@ -189,7 +184,8 @@ class Templates:
         template.is_alive, template.until_s = False, None
         reason = why = template.verdict or reason
         if template.failure is None:
-            text = f"{template.name}: {why.text}"
+            name = SHARED if template.has_threads else "the template that it is forked from"
+            text = f"{name}: {why.text}"
             why = why._replace(text=f"{text}: {words}" if words else text)
         else:
             why = template.failure.reason

@@ -28,6 +28,7 @@ from zmqtriton.supervisor.actions import (
 from zmqtriton.supervisor.machine.processes import process
 from zmqtriton.supervisor.machine.repositories.readers import Readers, TaskRunner, Topic
 from zmqtriton.supervisor.machine.repositories.repositories import (
+    STAGED,
     Gathering,
     PlaceReading,
     Repositories,
@@ -43,7 +44,7 @@ _log = logging.getLogger(__name__)
 
 #: Seconds that a load which has found its model waits for other repositories that may have it.
 PATIENCE_S = 10.0
-#: The topics of copies and of files that a load has brought along.
+#: The topic of copies of stores.
 _COPIES = "copies"
 
 
@@ -62,18 +63,12 @@ class ModelLookups:
         """Read a model: the blueprint that a load would build now, or the error."""
         override, copy = action.override, action.local_copy
         if copy is not None and copy.is_whole:
-            return self._plan.tell(self._read_directory(action, copy.directory, copy.digest))
+            return self._plan.tell(self._read_copy(action, copy))
         if override is not None and override.directory:
-            return self._plan.tell(self._read_brought(action, override.directory))
+            topic = Topic(STAGED, override.directory)
+            return self._plan.tell(self._read_directory(action, topic))
         lookup = self._lookups[action.ticket] = self._plan.scope()
         return lookup.tell(self._look_up(action))
-
-    async def _read_brought(self, action: ReadModel, directory: str) -> Blueprint | ReadFailure:
-        """Read files that came with the load."""
-        self._repositories.use_directory(directory)
-        reading = await self._read_directory(action, directory, "")
-        self._repositories.release_directory(directory)
-        return reading
 
     def cancel(self, ticket: int) -> None:
         """Expect no answer any more."""
@@ -137,7 +132,7 @@ class ModelLookups:
         if copied.problem:
             return ReadFailure(InternalError(copied.problem).reason, copied.digest)
         if urls:
-            return await self._read_directory(action, copied.directory, copied.digest)
+            return await self._read_copy(action, copied)
         # none has it: name the one that was probably meant
         try:
             names = await self._repositories.list(ListRepository(0))
@@ -145,11 +140,15 @@ class ModelLookups:
             names = {}
         return ReadFailure(not_found(action.model, names).reason)
 
+    async def _read_copy(self, action: ReadModel, copy: LocalCopy) -> Blueprint | ReadFailure:
+        return await self._read_directory(action, Topic(_COPIES, copy.directory), copy.digest)
+
     async def _read_directory(
-        self, action: ReadModel, directory: str, digest: str
+        self, action: ReadModel, topic: Topic, digest: str = ""
     ) -> Blueprint | ReadFailure:
-        arguments = action.model, directory, action.override, action.selection, digest
-        task = self._runner.submit(Topic(_COPIES, directory), "read_model", arguments)
+        """Read a model from the directory that is the subject of the topic."""
+        arguments = action.model, topic.subject, action.override, action.selection, digest
+        task = self._runner.submit(topic, "read_model", arguments)
         try:
             return self._made(await task.answer)
         except ZmqTritonError as error:

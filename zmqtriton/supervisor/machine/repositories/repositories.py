@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import logging
 import os
-from collections import Counter
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
@@ -22,9 +21,9 @@ from zmqtriton.repository.decisions import KeepDecisions
 from zmqtriton.repository.scan import DUPLICATE
 from zmqtriton.store_places import is_remote
 from zmqtriton.supervisor.actions import (
+    ChangeRepositories,
     FileReport,
     ListRepository,
-    RepositoriesInUse,
     RepositoryNames,
 )
 from zmqtriton.supervisor.machine.repositories.readers import Task, TaskRunner, Topic
@@ -39,8 +38,8 @@ _log = logging.getLogger(__name__)
 LISTING_PATIENCE_S = 5.0
 #: Seconds that an urgent listing waits for each repository: a user is looking at the server.
 URGENT_PATIENCE_S = 0.3
-#: The topics of tasks that are about no repository.
-_DECISIONS, _STAGED, _REGISTRATION = "decisions", "staged", "registration"
+#: The topics of tasks that are about no repository, such as directories that came with loads.
+_DECISIONS, STAGED, _REGISTRATION = "decisions", "staged", "registration"
 #: Names that no model has.
 _NO_MODELS = ("", ".", "..")
 _Key = TypeVar("_Key", bound=Hashable)
@@ -186,11 +185,9 @@ class Repository(PlaceReading):
         return task
 
     def _see(self, name: str, answer: Promise[FoundModel | None]) -> None:
-        if answer.error is not None:
-            return  # who has asked is told
-        if answer.value is not None:
+        if answer.error is None and answer.value is not None:
             self._seen[name] = answer.value.place
-        else:
+        elif answer.error is None:  # else who has asked is told
             self._seen.pop(name, None)
             if self._listed is not None:
                 self._listed = [entry for entry in self._listed if entry[0] != name]
@@ -245,9 +242,6 @@ class Repositories:
         self._remote_urls = tuple(filter(is_remote, options.model_repository))
         #: Repositories whose files are looked at.
         self._looked_at: set[PlaceReading] = set()
-        #: Number of readings of each directory that came with a load.
-        self._staged_in_use: Counter[str] = Counter()
-        self._staged_to_remove: set[str] = set()
         #: Decisions that are about to be kept, by model.
         self._keeping: dict[str, Promise[None]] = {}
 
@@ -371,36 +365,32 @@ class Repositories:
 
     # ------------------------------------------------------------- registration
 
-    async def register(self, path: str, names: Mapping[str, str]) -> RepositoriesInUse:
-        """Add a directory, with other names for some of its models, by their folders."""
-        topic = Topic(_REGISTRATION, path)
-        try:
+    async def change(self, action: ChangeRepositories) -> tuple[str, ...]:
+        """Add a directory, or remove one; return all in use. Models loaded from it stay.
+
+        Raises ZmqTritonError.
+        """
+        path, directory = action.path, os.path.abspath(action.path)
+        if action.is_registration:
+            topic = Topic(_REGISTRATION, path)
             await self._runner.submit(topic, "check_directory", (path,)).answer
-            error = self._refusal(path, names)
-        except ZmqTritonError as problem:
-            error = problem
-        if error is None:
-            self._repositories.append(Repository(Path(path), names, self._runner))
-        return RepositoriesInUse(self.paths, error)
-
-    def _refusal(self, path: str, names: Mapping[str, str]) -> ZmqTritonError | None:
-        if os.path.abspath(path) in self.paths:
-            return AlreadyExists(f"model repository '{path}' has already been registered")
-        taken = {name for each in self._repositories for name in each.other_names}
-        for name in taken.intersection(names.values()):
-            text = f"failed to register '{name}', there is a conflicting mapping for '{name}'"
-            return AlreadyExists(text)
-        return None
-
-    def unregister(self, path: str) -> RepositoriesInUse:
-        """Remove a directory; models that were loaded from it stay."""
-        directory, error = os.path.abspath(path), None
-        if directory in self.paths:
+            self._check_new(path, action.names)
+            self._repositories.append(Repository(Path(path), action.names, self._runner))
+        elif directory in self.paths:
             left = [each for each in self._repositories if each.absolute_path != directory]
             self._repositories = left
         else:
-            error = NotFound(f"failed to unregister '{path}', repository not found")
-        return RepositoriesInUse(self.paths, error)
+            raise NotFound(f"failed to unregister '{path}', repository not found")
+        return self.paths
+
+    def _check_new(self, path: str, names: Mapping[str, str]) -> None:
+        """Raise AlreadyExists for a directory that is in use, or a name that another has."""
+        if os.path.abspath(path) in self.paths:
+            raise AlreadyExists(f"model repository '{path}' has already been registered")
+        taken = {name for each in self._repositories for name in each.other_names}
+        for name in taken.intersection(names.values()):
+            text = f"failed to register '{name}', there is a conflicting mapping for '{name}'"
+            raise AlreadyExists(text)
 
     def log_hints(self) -> None:
         """Log warnings about the repositories themselves, as far as they can be read."""
@@ -408,26 +398,9 @@ class Repositories:
             task = repository.submit("the form", "hint", (str(repository.path),))
             task.answer.at_end(partial(_log_hints, task.answer))
 
-    # ------------------------------------------------------- staged directories
-
-    def use_directory(self, path: str) -> None:
-        """Keep a directory that came with a load until it is released."""
-        self._staged_in_use[path] += 1
-
-    def release_directory(self, path: str) -> None:
-        self._staged_in_use[path] -= 1
-        if not self._staged_in_use[path]:
-            del self._staged_in_use[path]
-            if path in self._staged_to_remove:
-                self._staged_to_remove.discard(path)
-                self.remove_directory(path)
-
     def remove_directory(self, path: str) -> None:
-        """Remove a directory of staged files, as soon as no reading uses it."""
-        if path in self._staged_in_use:
-            self._staged_to_remove.add(path)
-        else:
-            self._runner.submit(Topic(_STAGED, path), "remove_directory", (path,))
+        """Remove a directory that came with a load, after the readings of it."""
+        self._runner.submit(Topic(STAGED, path), "remove_directory", (path,))
 
 
 def _log_hints(hints: Promise[list[str]]) -> None:
