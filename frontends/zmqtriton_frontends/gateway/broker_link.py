@@ -194,7 +194,8 @@ class BrokerLink:
                     return
             if dealer.is_dry:
                 dealer.is_dry = False
-                break
+                if until < math.inf:  # else more may have come since that read
+                    break
         if not dealer.is_open and dealer is self._dealer:
             self._end(dealer)
 
