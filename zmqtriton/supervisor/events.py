@@ -263,14 +263,16 @@ class LostConnections:
     async def _ask(self, serial: int, broker: int) -> None:
         """Check a process that has not died in time; kill it if it does not answer."""
         await self._plan.pause(_DEATH_WITHIN_S)
-        # a busy supervisor sees the time before the death; by the broker's answer it has seen both
-        await self._acknowledgements.sync([broker])
+        if self._is_there(broker):
+            # a busy supervisor sees the time before the death; by the broker's answer, both
+            await self._acknowledgements.sync([broker])
         (_, instance), peer = self._events.find_stub(serial), self._peers.find_peer(serial)
         if instance is not None and self._is_there(broker):
             self._kill_stub(serial, instance)
         if peer is not None and self._is_there(broker):
-            answer = self._acknowledgements.sync([serial])
-            has_answered = await self._plan.within(_ANSWER_WITHIN_S, answer)
+            has_answered = await self._plan.within(
+                _ANSWER_WITHIN_S, self._acknowledgements.sync([serial])
+            )
             if has_answered and self._is_there(broker):
                 self._torn.append(peer)
             elif self._is_there(broker):

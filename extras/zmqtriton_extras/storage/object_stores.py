@@ -291,7 +291,7 @@ class ObjectStores(Feature, HelperOwner):
     def _remove(self, unused: Iterable[str]) -> None:
         for directory in unused:
             model = self._local_copies.pop(directory)
-            if self._last_copies[model].directory == directory:
+            if (last := self._last_copies.get(model)) and last.directory == directory:
                 del self._last_copies[model]
             path = posixpath.dirname(directory)
             self._send_call("remove", {"directory": self._directory, "path": path})

@@ -192,8 +192,8 @@ class BrokerLink:
                         self._is_read_due = True
                         self._loop.call_soon(self._read_on)
                     return
-            if dealer.is_dry:
-                dealer.is_dry = False
+            was_dry, dealer.is_dry = dealer.is_dry, False
+            if was_dry and until < math.inf:  # else more may have come since that read
                 break
         if not dealer.is_open and dealer is self._dealer:
             self._end(dealer)

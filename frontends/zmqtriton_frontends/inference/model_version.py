@@ -43,7 +43,6 @@ class ModelVersion:
         self.labels: dict[str, list[str]] = json.loads(news.labels) if news.labels else {}
         #: Clients should ask elsewhere, though the version still answers.
         self.is_draining = bool(news.is_draining)
-        #: Template that makes a prompt of a chat; "" without one.
         #: Texts of files that add-ons read, by parameter.
         self.files: dict[str, str] = json.loads(news.files) if news.files else {}
         #: Answers are kept in the response cache, for equal requests.

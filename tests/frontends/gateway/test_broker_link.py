@@ -322,7 +322,8 @@ async def test_what_is_left_of_a_message_comes_before_the_next_one(
     world.router.send([identity, b"4", b"5"])
     await until(lambda: world.seen)
     assert len(world.seen) < 5
+    world.router.send([identity, b"6"])  # after the last read, in which nothing was left
     world.link.change(0)  # all that is here is valid
 
-    assert [b"1", b"2", b"3", b"4", b"5"] == world.seen
+    assert [b"1", b"2", b"3", b"4", b"5", b"6"] == world.seen
     await loop_turns(10)

@@ -90,6 +90,16 @@ def test_a_broker_that_loses_two_living_processes_at_once_is_replaced(
     assert world.has_logged("the broker is replaced: it has lost its connections to the grpc")
 
 
+def test_a_broker_that_has_died_meanwhile_is_not_asked(world: SupervisorHarness) -> None:
+    lose(world, world.serial("grpc"))
+    world.kill_process(world.serial("broker"))
+    world.advance(_DEATH_IS_SEEN_S)
+    lose(world, lost := world.serial("metrics"))
+    world.advance(_DEATH_IS_SEEN_S)
+
+    assert lost not in world.alive, "no other waits for it"
+
+
 def test_a_process_that_neither_answers_nor_dies_is_killed(world: SupervisorHarness) -> None:
     broker, frontend = world.serial("broker"), world.serial("grpc")
     world.silent.add(frontend)

@@ -143,8 +143,7 @@ class Levels:
         number, priority = self._usual, request.priority
         if priority and (priority <= self._count or priority == BELOW_ALL):
             number = priority
-        level = self.by_priority.get(number)
-        return level if level is not None else self._new(number)
+        return self.by_priority.get(number) or self._new(number)
 
     def add(self, request: InflightRequest) -> PriorityLevel:
         """Queue a request at its level, which is returned."""

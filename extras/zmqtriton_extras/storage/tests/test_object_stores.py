@@ -343,11 +343,18 @@ def test_a_copy_stays_while_it_is_used_or_the_last_of_a_model_that_is_wanted() -
     watched.answer(there("/copies/8/m", "e"))
     assert ["copy", "copy"] == watched.verbs
     sweep([], models)
-    sweep([], {"m": Model(was_unloaded=True)})
+    unloaded = {"m": Model(was_unloaded=True)}
+    sweep([], unloaded)
+    for directory in ("/copies/9/m", "/copies/10/m"):
+        watched.read("m")
+        sweep(["/copies/9/m"], unloaded)
+        watched.answer(there(directory, directory))
+    sweep(["/copies/9/m"], unloaded)  # an earlier generation still answers
+    sweep([], unloaded)
 
     watched.act()
     removed = [arguments["path"] for _, verb, arguments in watched.questions if verb == "remove"]
-    assert ["/copies/7", "/copies/8"] == removed
+    assert ["/copies/7", "/copies/8", "/copies/10", "/copies/9"] == removed
 
 
 # ------------------------------------------- models with files in a store, too
