@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from tests.options.test_parser import parsed, refused
+from tests.support.refusals import refusal
 from zmqtriton.main import main
 from zmqtriton.options import HelpRequested, RateLimitResource, Setting, parse
 from zmqtriton.options.kinds import OptionSupport
@@ -145,9 +146,7 @@ def test_a_list_of_cores_that_is_none_is_refused(cores: str) -> None:
 
 
 def about(*words: str) -> str:
-    with pytest.raises(HelpRequested) as caught:
-        parse([*words])
-    return str(caught.value)
+    return refusal(HelpRequested, parse, [*words])
 
 
 @pytest.fixture(scope="module")

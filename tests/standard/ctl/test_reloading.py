@@ -1,12 +1,14 @@
-"""`zmqtriton-ctl restart` and `reload` against a server that a test plays."""
+"""`zmqtriton-ctl restart`, `reload` and `replace` against a server that a test plays."""
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from tests.standard.ctl.fake_server import STATUS, FakeServer, run
+from zmqtriton_standard.ctl.replacing import program_words
 
 
 @pytest.mark.parametrize(
@@ -74,3 +76,34 @@ def test_a_reload_tells_what_became_of_each_model(server: FakeServer) -> None:
     ]
     assert (1, "error: e: load failed: no\n") == (failed.exit_code, failed.stderr)
     assert ("reload", {"model": "", "renews": False}) in server.calls
+
+
+PYTHON = "/opt/old/bin/python3"
+
+
+@pytest.mark.parametrize(
+    ("running", "script", "named", "expected"),
+    [
+        # a script that names the Python that has run it
+        ("server", {"script": "{place}/server"}, "", ["{place}/server"]),
+        # a Python was named
+        ("server", {"script": ""}, "", [PYTHON, "server"]),
+        # servers of an earlier version: of a script, of a file that is none, and of a module
+        ("server", {}, "", ["{place}/server"]),
+        ("data", {}, "", [PYTHON, "data"]),
+        ("-m server", {}, "", [PYTHON, "-m", "server"]),
+        ("server", {}, "/opt/new/bin/zmqtriton", ["/opt/new/bin/zmqtriton"]),
+    ],
+)
+def test_a_script_is_started_without_the_python_of_the_running_server(
+    running: str, script: dict[str, str], named: str, expected: list[str], tmp_path: Path
+) -> None:
+    (tmp_path / "server").touch(0o755)
+    (tmp_path / "data").touch(0o644)
+    start = {"program": [PYTHON, *running.split()], "directory": str(tmp_path)}
+
+    words = program_words(
+        {**start, **{k: v.format(place=tmp_path) for k, v in script.items()}}, named
+    )
+
+    assert [each.format(place=tmp_path) for each in expected] == words

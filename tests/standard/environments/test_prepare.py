@@ -17,6 +17,7 @@ import pytest
 
 import zmqtriton_stub.probe
 from tests.standard.environments.test_unpack import Member, file, link, pack
+from tests.support.refusals import refusal
 from tests.support.reports import Reports
 from zmqtriton.environments.demand import (
     ARCHIVE,
@@ -180,10 +181,7 @@ def script(path: Path, text: str) -> str:
 def test_an_interpreter_that_is_of_no_use_says_why(tmp_path: Path, text: str, why: str) -> None:
     python = script(tmp_path / "python", text)
 
-    with pytest.raises(InternalError) as refused:
-        interpreters.probe(Environment(python))
-
-    assert why in refused.value.text
+    assert why in refusal(InternalError, interpreters.probe, Environment(python))
 
 
 def test_an_interpreter_tells_what_it_is(tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""The process that prepares an environment, as the supervisor starts it."""
+"""Environments that the supervisor has prepared by a process, or a command before its start."""
 
 from __future__ import annotations
 
@@ -8,11 +8,15 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from tests.standard.environments.test_unpack import file, pack
-from zmqtriton.environments.demand import ARCHIVE, INTERPRETER, EnvironmentSpec
+from zmqtriton.environments.demand import ARCHIVE, INTERPRETER, SERVER_ENVIRONMENT, EnvironmentSpec
 from zmqtriton.supervisor.machine.processes import commands
 from zmqtriton_floor import wire
+from zmqtriton_floor.errors import NotFound, ZmqTritonError
 from zmqtriton_floor.lifeline import Lifeline, pair
+from zmqtriton_standard.environments import ahead
 
 
 def _start(
@@ -64,3 +68,28 @@ def test_it_says_how_far_it_is(tmp_path: Path) -> None:
         assert 0.0 == shares[0]
         assert sorted(set(shares)) == shares
         assert any(0.0 < share < 1.0 for share in shares)
+
+
+def test_the_models_of_a_repository_are_read(tmp_path: Path) -> None:
+    for name, config in (
+        ("plain", 'backend: "python"'),
+        ("wanting", 'parameters { key: "PYTHON_EXECUTABLE" value { string_value: "python3.9" } }'),
+        ("broken", "backend: ["),
+        ("whole", 'platform: "ensemble" ensemble_scheduling { }'),
+    ):
+        (tmp_path / name / "1").mkdir(parents=True)
+        (tmp_path / name / "1" / "model.py").touch()
+        (tmp_path / name / "config.pbtxt").write_text(config)
+
+    results = {
+        entry.model: entry.result for entry in ahead.read_environments(tmp_path, may_build=False)
+    }
+    alone = list(ahead.read_environments(tmp_path / "wanting", may_build=False))
+
+    assert SERVER_ENVIRONMENT == results["plain"]
+    assert EnvironmentSpec("interpreter", python="python3.9") == results["wanting"]
+    assert isinstance(results["broken"], ZmqTritonError)
+    assert [("wanting", results["wanting"], True)] == alone
+    with pytest.raises(NotFound):
+        list(ahead.read_environments(tmp_path / "nothing", may_build=False))
+    assert os.path.isdir(tmp_path / "plain")

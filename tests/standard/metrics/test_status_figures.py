@@ -1,12 +1,42 @@
-"""Clients on the page of metrics."""
+"""Figures on the page of metrics of services, of clients and of turns of loops."""
 
 from __future__ import annotations
 
+import asyncio
 from typing import Any
 
 from prometheus_client.parser import text_string_to_metric_families
 
+from zmqtriton_floor.errors import Unavailable
+from zmqtriton_standard.metrics import latencies, services
 from zmqtriton_standard.metrics.clients import render
+
+
+def test_all_are_asked_before_one_has_answered() -> None:
+    calls: list[str] = []
+
+    async def one() -> str:
+        calls.append("one")
+        while len(calls) < 2:
+            await asyncio.sleep(0)
+        return "1\n"
+
+    assert "1\n1\n" == asyncio.run(services.render([one, one]))
+
+
+def test_who_does_not_answer_is_left_out() -> None:
+    async def fail(error: Exception) -> str:
+        raise error
+
+    async def here() -> str:
+        return "1\n"
+
+    assert "1\n" == asyncio.run(
+        services.render(
+            [lambda: fail(ConnectionRefusedError()), lambda: fail(Unavailable("away")), here]
+        )
+    )
+
 
 MEMORY = {"requests_bytes": 1, "answers_bytes": 2, "requests_refused": 3, "answers_refused": 4}
 
@@ -64,3 +94,26 @@ def test_no_family_has_the_name_of_a_counter_without_its_ending() -> None:
     names = [family.name for family in text_string_to_metric_families(text)]
 
     assert sorted(set(names)) == sorted(names)
+
+
+def test_each_role_has_its_longest_turn_and_a_histogram() -> None:
+    status = {
+        "processes": [
+            {"role": "http", "longest_turn": {"cpu_s": 0.25, "stood_s": 0.02, "locked_s": 0.03}},
+            {"role": "http", "longest_turn": None},
+            {"role": "broker", "longest_turn": None},
+            {"role": "stub"},
+        ],
+        "turns": [{"role": "http", "counts": [3, 0, 0, 0, 1, 0, 0, 0, 0], "sum_s": 0.36}],
+    }
+
+    lines = latencies.render_turns(status).splitlines()
+
+    assert 'zmqtriton_loop_turn_seconds_max{process="http"} 0.3' in lines
+    assert 'zmqtriton_loop_turn_seconds_max{process="broker"} 0' in lines
+    assert 'zmqtriton_loop_turn_seconds_bucket{le="0.25",process="http"} 3' in lines
+    assert 'zmqtriton_loop_turn_seconds_bucket{le="0.5",process="http"} 4' in lines
+    assert 'zmqtriton_loop_turn_seconds_bucket{le="+Inf",process="http"} 4' in lines
+    assert 'zmqtriton_loop_turn_seconds_sum{process="http"} 0.36' in lines
+    assert 'zmqtriton_loop_turn_seconds_count{process="http"} 4' in lines
+    assert not any("stub" in line for line in lines)
