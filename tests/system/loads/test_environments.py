@@ -211,7 +211,7 @@ def test_the_last_lines_before_a_crash_are_in_the_log_under_the_instances_name(
 
 
 @pytest.mark.long(
-    "standard/ctl/test_environments.py::test_what_there_is_can_be_listed_and_removed",
+    "standard/ctl/test_ctl.py::test_what_there_is_can_be_listed_and_removed",
     "standard/environments/test_cache.py::test_nothing_is_cleaned_while_a_server_uses_it",
 )
 def test_a_running_servers_environments_are_listed_and_not_cleaned(server: Server) -> None:
