@@ -299,7 +299,10 @@ def test_secrets_are_hidden() -> None:
     rows = changed(*words)
 
     assert "SECRET" not in str(rows)
-    assert ["model-repository,logging:x-key=***"] == rows["http-restricted-api"]
-    assert ["python,api_token=***"] == rows["backend-config"]
-    assert ["local,size=1048576"] == rows["cache-config"]
+    expected = {
+        "http-restricted-api": ["model-repository,logging:x-key=***"],
+        "backend-config": ["python,api_token=***"],
+        "cache-config": ["local,size=1048576"],
+    }
+    assert expected == {name: rows[name] for name in expected}
     assert "mode=opentelemetry" in rows["trace-config"]

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.diagnosis.doctor.findings import NOBODY, as_user, model, only, texts, write
+from tests.diagnosis.doctor.findings import NOBODY, as_user, lacking, model, only, texts, write
 from tests.support.needs import ROOT
 from zmqtriton.commit import full_version
 from zmqtriton.diagnosis.rules import programs, servers, systemd
@@ -151,10 +151,13 @@ def test_settings_of_systemd(tmp_path: Path) -> None:
 
     assert [] == well
     assert "--exit-timeout-secs=90" == systemd.read_unit_options(tmp_path)
-    assert "starts /opt/zmqtriton/bin/zmqtriton, which does not exist" in judged[0]
-    assert "kills the server 20 s after a stop, and the server may take 60 s" in judged[1]
-    assert "allows 1024 file descriptors" in judged[2]
-    assert "has KillMode=process" in judged[3]
+    assert [] == lacking(
+        judged,
+        "starts /opt/zmqtriton/bin/zmqtriton, which does not exist",
+        "kills the server 20 s after a stop, and the server may take 60 s",
+        "allows 1024 file descriptors",
+        "has KillMode=process",
+    )
 
 
 def test_the_unit_as_it_is_delivered_is_well(tmp_path: Path) -> None:

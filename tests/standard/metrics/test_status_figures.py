@@ -1,15 +1,21 @@
-"""Figures on the page of metrics of services, of clients and of turns of loops."""
+"""Figures on the page of metrics of services, clients, turns of loops, readiness and troubles."""
 
 from __future__ import annotations
 
 import asyncio
+import json
 from typing import Any
 
 from prometheus_client.parser import text_string_to_metric_families
 
+from tests.floor.reasons import because
 from zmqtriton_floor.errors import Unavailable
-from zmqtriton_standard.metrics import latencies, services
+from zmqtriton_floor.reasons import Kind, Reason
+from zmqtriton_floor.wire import VersionInfo
+from zmqtriton_frontends.inference.catalogue import Catalogue
+from zmqtriton_standard.metrics import latencies, readiness, services
 from zmqtriton_standard.metrics.clients import render
+from zmqtriton_standard.metrics.readiness import render_troubles
 
 
 def test_all_are_asked_before_one_has_answered() -> None:
@@ -109,11 +115,90 @@ def test_each_role_has_its_longest_turn_and_a_histogram() -> None:
 
     lines = latencies.render_turns(status).splitlines()
 
-    assert 'zmqtriton_loop_turn_seconds_max{process="http"} 0.3' in lines
-    assert 'zmqtriton_loop_turn_seconds_max{process="broker"} 0' in lines
-    assert 'zmqtriton_loop_turn_seconds_bucket{le="0.25",process="http"} 3' in lines
-    assert 'zmqtriton_loop_turn_seconds_bucket{le="0.5",process="http"} 4' in lines
-    assert 'zmqtriton_loop_turn_seconds_bucket{le="+Inf",process="http"} 4' in lines
-    assert 'zmqtriton_loop_turn_seconds_sum{process="http"} 0.36' in lines
-    assert 'zmqtriton_loop_turn_seconds_count{process="http"} 4' in lines
+    expected = {
+        'zmqtriton_loop_turn_seconds_max{process="http"} 0.3',
+        'zmqtriton_loop_turn_seconds_max{process="broker"} 0',
+        'zmqtriton_loop_turn_seconds_bucket{le="0.25",process="http"} 3',
+        'zmqtriton_loop_turn_seconds_bucket{le="0.5",process="http"} 4',
+        'zmqtriton_loop_turn_seconds_bucket{le="+Inf",process="http"} 4',
+        'zmqtriton_loop_turn_seconds_sum{process="http"} 0.36',
+        'zmqtriton_loop_turn_seconds_count{process="http"} 4',
+    }
+    assert expected <= {*lines}
     assert not any("stub" in line for line in lines)
+
+
+def news(name: str, **changed: Any) -> VersionInfo:
+    config = json.dumps({"name": name, "metric_tags": {"team": "a"}})
+    return VersionInfo(1, name, 1, "READY", None, 1, config, b"")._replace(**changed)
+
+
+def readiness_lines(*messages: VersionInfo) -> list[str]:
+    catalogue = Catalogue()
+    for message in messages:
+        catalogue.update(message)
+    return [line for line in readiness.render(catalogue).splitlines() if line[0] != "#"]
+
+
+def of(model: str) -> str:
+    return f'zmqtriton_model_ready{{_team="a",model="{model}",version="1"}}'
+
+
+def test_a_model_that_cannot_be_read_is_not_ready_and_has_no_version() -> None:
+    unread = news("odd", generation=0, version=0, state="UNAVAILABLE", reason=because("bad config"))
+
+    expected = ["zmqtriton_ready 0", 'zmqtriton_model_ready{model="odd",version=""} 0']
+    assert expected == readiness_lines(unread)
+
+
+def test_what_need_not_serve_is_not_told_of_but_what_drains_is() -> None:
+    rows = readiness_lines(
+        news("asleep", generation=0, state="UNAVAILABLE", is_on_demand=1),
+        news("draining", is_draining=1),
+        news(
+            "unloaded",
+            generation=0,
+            state="UNAVAILABLE",
+            reason=Reason.of(Kind.UNLOADED, "unloaded"),
+        ),
+    )
+
+    assert ["zmqtriton_ready 1", f"{of('draining')} 0"] == rows
+
+
+TAGGED = {"metric_tags": {"team": "a"}}
+KILLED = Reason.of(Kind.KILLED, "killed", signal="SIGKILL")
+GIVEN_UP = Reason.of(Kind.GIVEN_UP, "given up", KILLED, instance="m_0", deaths=5, retry_after_s=30)
+
+
+def stub(model: str, *reasons: Reason) -> dict[str, Any]:
+    why = {"why": reasons[0].document()} if reasons else {}
+    return {"role": "stub", "model": model, "version": 1, **why}
+
+
+def trouble_lines(status: dict[str, Any]) -> list[str]:
+    text = render_troubles(status, lambda model, version: TAGGED if version else {})
+    return [line for line in text.splitlines() if line[0] != "#"]
+
+
+def test_versions_loads_and_instances_have_the_innermost_cause() -> None:
+    rows = [{"model": "m", "version": "2", "what": "load", "cause": "CONFIG_WRONG"}]
+    processes = [
+        {"role": "broker", "why": KILLED.document()},
+        stub("m", GIVEN_UP),
+        stub("m", KILLED),
+        stub("well"),
+    ]
+
+    first, second = trouble_lines({"troubles": rows, "processes": processes})
+    name = "zmqtriton_model_trouble_info"
+    assert f'{name}{{_team="a",cause="config_wrong",model="m",version="2",what="load"}} 1' == first
+    assert f'{name}{{_team="a",cause="killed",model="m",version="1",what="instance"}} 1' == second
+
+
+def test_a_model_that_cannot_be_read_has_no_version() -> None:
+    row = {"model": "m", "version": "", "what": "version", "cause": "CONFIG_UNREADABLE"}
+
+    [line] = trouble_lines({"troubles": [row], "processes": []})
+
+    assert line.endswith('{cause="config_unreadable",model="m",version="",what="version"} 1')

@@ -1,8 +1,9 @@
-"""Traces from what several processes tell of them, and their exemplars on the page of metrics."""
+"""Traces from what several processes tell of them, their exemplars, and the file of traces."""
 
 from __future__ import annotations
 
 import json
+import os
 import socket
 from pathlib import Path
 from typing import Any
@@ -12,6 +13,7 @@ import pytest
 from zmqtriton_standard.tracing import gathering
 from zmqtriton_standard.tracing.exemplars import Exemplars, ExemplarSocket
 from zmqtriton_standard.tracing.gathering import LINGER_S, MAX_LINGER_S, RequestSpan, TraceAssembler
+from zmqtriton_standard.tracing.trace_file import TraceFile
 
 _TRACE = "0af7651916cd43dd8448eb211c80319c"
 
@@ -172,3 +174,59 @@ def test_who_connects_reads_them_once(tmp_path: Path) -> None:
 
     assert [list(row) for row in exemplars.rows()] == json.loads(answer)
     assert not path.exists()
+
+
+_WRITTEN = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
+
+
+def written_span(**fields: Any) -> RequestSpan:
+    return RequestSpan(_WRITTEN, model="m", version=1, **fields)
+
+
+@pytest.mark.row("I20")
+def test_objects_are_those_of_triton(tmp_path: Path) -> None:
+    path = tmp_path / "t"
+    tensor = {"activity": "TENSOR_QUEUE_INPUT", "name": "X", "data": "1", "shape": "1"}
+    below = written_span(marks={"REQUEST_START": 3})
+    trace = written_span(
+        marks={"REQUEST_END": 9, "QUEUE_START": 2},
+        request_id="r",
+        tensors=[{**tensor, "dtype": "FP32"}],
+        children=[below],
+    )
+
+    TraceFile(str(path)).write(trace)
+
+    shown = {"name": "X", "data": "1", "shape": "1", "dtype": "FP32"}
+    assert [
+        {"id": 2, "model_name": "m", "model_version": 1, "parent_id": 1},
+        {"id": 2, "timestamps": [{"name": "REQUEST_START", "ns": 3}]},
+        {"id": 1, "model_name": "m", "model_version": 1, "request_id": "r"},
+        {"id": 1, "timestamps": [{"name": "QUEUE_START", "ns": 2}]},
+        {"id": 1, "activity": "TENSOR_QUEUE_INPUT", "tensor": shown},
+        {"id": 1, "timestamps": [{"name": "REQUEST_END", "ns": 9}]},
+    ] == json.loads(path.read_text())
+
+
+def test_a_full_disk_leaves_what_was_there_before(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "t"
+    file = TraceFile(str(path))
+    file.write(written_span())
+    before = json.loads(path.read_text())
+    pwrite, calls = os.pwrite, []
+
+    def half(descriptor: int, data: bytes, at: int) -> int:
+        calls.append(at)
+        if len(calls) == 2:
+            raise OSError(28, "No space left on device")
+        return pwrite(descriptor, data[: len(data) // 2] if len(calls) == 1 else data, at)
+
+    monkeypatch.setattr(os, "pwrite", half)
+    with pytest.raises(OSError, match="No space left"):
+        file.write(written_span())
+
+    assert before == json.loads(path.read_text())
+    file.write(written_span())
+    assert 2 == len(json.loads(path.read_text()))

@@ -1,13 +1,17 @@
-"""Machines that take something away from a server: it works, or says what is missing."""
+"""Machines that take something away from a server: it works there, or says what is missing."""
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import resource
 import subprocess
 import sys
+import urllib.error
+import urllib.request
 from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, suppress
 from pathlib import Path
 from queue import SimpleQueue
@@ -16,6 +20,7 @@ import numpy as np
 import psutil
 import pytest
 import tritonclient.grpc as grpc_client
+import tritonclient.grpc as grpcclient
 import tritonclient.grpc as triton
 from tritonclient.utils import InferenceServerException
 
@@ -26,6 +31,7 @@ from tests.support.clients import infer_inputs, module_of, open_client
 from tests.support.machines import forbidden_calls
 from tests.support.needs import find_tool, skip_missing
 from tests.support.server import Server, ask_add_sub
+from tests.support.small_container import memory_group, oom_kills
 from tests.support.waiting import eventually
 from tests.system.attacks.connections import INFER, connect, is_served
 
@@ -300,3 +306,88 @@ def test_what_a_parent_limits_ignores_blocks_or_masks_is_as_it_should_be(server:
     eventually(lambda: is_served(server), 60, "another process serves")
     assert "has died: killed by SIGKILL" in server.log_text()
     assert "No child processes" not in server.log_text()
+
+
+MEMORY_LIMIT = 400 << 20
+SIZE = 40 << 20
+
+
+def _post(server: Server, is_chunked: bool) -> int:
+    """Send a large tensor over HTTP; the status, 0 if the connection broke."""
+    tensor = {"name": "INPUT0", "shape": [SIZE // 4], "datatype": "FP32"}
+    text = json.dumps(
+        {
+            "inputs": [{**tensor, "parameters": {"binary_data_size": SIZE}}],
+            "parameters": {"binary_data_output": True},
+        }
+    ).encode()
+    headers = {"Inference-Header-Content-Length": str(len(text))}
+    if not is_chunked:
+        headers["Content-Length"] = str(len(text) + SIZE)
+    body = iter([text, *[bytes(1 << 20)] * (SIZE >> 20)])
+    url = f"{server.url}/v2/models/identity_fp32/infer"
+    try:
+        with urllib.request.urlopen(
+            urllib.request.Request(url, body, headers), timeout=60
+        ) as answer:
+            while answer.read(1 << 20):
+                pass
+            return int(answer.status)
+    except urllib.error.HTTPError as error:
+        with error:
+            return error.code
+    except OSError:
+        return 0
+
+
+def _call(server: Server) -> str:
+    """Send it over gRPC; the status."""
+    with grpcclient.InferenceServerClient(server.grpc_address) as client:
+        [tensor] = infer_inputs(grpcclient, INPUT0=np.zeros(SIZE // 4, np.float32))
+        try:
+            client.infer("identity_fp32", [tensor], client_timeout=60)
+        except InferenceServerException as error:
+            return str(error.status())
+    return "OK"
+
+
+@pytest.mark.parametrize(
+    "way",
+    [
+        "http",
+        *(
+            pytest.param(
+                way,
+                marks=pytest.mark.long(
+                    "system/faults/test_machines.py::test_ten_large_bodies_at_once_end_no_process",
+                    "frontends/http_api/server/test_large_bodies.py::"
+                    "test_bodies_in_the_arena_that_do_not_fit_beside_others_are_refused",
+                ),
+            )
+            for way in ("chunked", "grpc")
+        ),
+    ],
+)
+def test_ten_large_bodies_at_once_end_no_process(tmp_path: Path, way: str) -> None:
+    with memory_group(MEMORY_LIMIT) as prefix, ThreadPoolExecutor(10) as pool:
+        frontends = ("grpc",) if way == "grpc" else ()
+        server = Server(tmp_path / "s", models=["identity_fp32"], frontends=frontends)
+        server.wrapper = prefix
+        with server:
+            before = server.pids()
+
+            if way == "grpc":
+                results: list[object] = list(pool.map(lambda _: _call(server), range(10)))
+            else:
+                results = list(pool.map(lambda _: _post(server, way == "chunked"), range(10)))
+
+            assert 0 == oom_kills(server.pid), results
+            assert before == server.pids()
+            assert set(results) <= {
+                200,
+                503,
+                "OK",
+                "StatusCode.UNAVAILABLE",
+                "StatusCode.RESOURCE_EXHAUSTED",
+            }
+            assert _post(server, False) in (200, 503)
