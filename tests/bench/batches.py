@@ -1,7 +1,7 @@
 """`python -m tests.bench.batches COMMAND …`: which batches form here, and which in real Triton.
 
 COMMAND starts a tritonserver, as for tests/conformance/record.py. Both get the same models and the
-same requests in the same order. `--record` keeps what Triton did, for test_batches.py; `--only
+same requests in the same order. `--record` keeps what Triton did, for test_tables.py; `--only
 TEXT` takes the configurations whose name holds it.
 """
 

@@ -1,6 +1,6 @@
 """Plays arrivals to a server, and says which batches came of them.
 
-For test_batches.py, and for tests/bench/batches.py, which plays them to real Triton too. All
+For test_tables.py, and for tests/bench/batches.py, which plays them to real Triton too. All
 configurations are played at the same time: each has models of its own.
 """
 

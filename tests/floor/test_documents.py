@@ -1,8 +1,9 @@
-"""Documents in pieces: what json makes of a text, however small the pieces are."""
+"""Documents in pieces, and numbers of clients that become limits."""
 
 from __future__ import annotations
 
 import json
+import math
 import random
 import tracemalloc
 from typing import Any
@@ -13,6 +14,8 @@ import pytest
 from zmqtriton_floor import documents
 from zmqtriton_floor.descriptions import MAX_TEXT_BYTES, clipped, described, shown
 from zmqtriton_floor.documents import DocumentError, DocumentLimits
+from zmqtriton_floor.errors import InvalidArgument
+from zmqtriton_floor.numbers import in_text, integer, number
 
 _TEXTS = ("", "a,b", '"', "\\", '\\"', "\\\\", "[{", "é,", "x" * 40, "\\" * 5 + '"')
 _KEYS = ("a", "b", "", 'x"y', "\\", '\\\\"', ",", "]", "é")
@@ -244,3 +247,29 @@ def test_long_containers_are_emptied_and_short_ones_kept() -> None:
     assert len(rows) < 100
     assert len(names) < 100
     assert ([0.0] * 100, [1, 2, 3]) == (numbers.tolist(), short)
+
+
+@pytest.mark.parametrize(
+    "value",
+    [math.nan, math.inf, -math.inf, -1, 1e6 + 1, 2**63, 10**400, True, "5", None, [], 1e400],
+)
+def test_a_number_that_is_no_limit_is_refused(value: Any) -> None:
+    with pytest.raises(InvalidArgument, match="'x' must be a number from 0 to 1,000,000"):
+        number("x", value, 0, 1e6)
+    with pytest.raises(InvalidArgument, match="'x' must be an integer from 0 to 1,000,000"):
+        integer("x", value, 0, 1_000_000)
+
+
+@pytest.mark.parametrize(
+    "text", ["nan", "inf", "1e400", "1_0", " 1", "１", "0x5", "+1", ".5", "1.", "", "1" * 5000]
+)
+def test_a_text_that_is_no_plain_number_has_none(text: str) -> None:
+    assert in_text(text) is None
+
+
+def test_others_are_as_they_were_written() -> None:
+    assert [5, -1, 2.5] == [in_text("5"), in_text("-1"), in_text("2.5")]
+    assert 2.5 == number("x", 2.5, 0, 10)
+    assert 5 == integer("x", 5, 5, 5)
+    with pytest.raises(InvalidArgument, match="an integer"):
+        integer("x", 2.5, 0, 10)

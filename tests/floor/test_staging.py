@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import gc
 import os
 import socket
 import stat
@@ -13,6 +14,7 @@ import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Any, cast
 
 import pytest
 
@@ -335,3 +337,48 @@ def test_what_the_dead_have_sent_is_received_though_nothing_can_be_sent_to_them(
     assert not left.is_backed_up
     assert [wire.Sync(1)] == [message for message, _ in left.receive()]
     assert left.ended
+
+
+class _LastWord:
+    """Sends something when the collector destroys it, as an object of a model that logs does."""
+
+    def __init__(self, lifeline: Lifeline) -> None:
+        self._lifeline = lifeline
+        self._own = self
+
+    def __del__(self) -> None:
+        self._lifeline.send(wire.Finalize())
+
+
+class _Collecting:
+    """A descriptor that is asked for amid the sending, where a collection comes."""
+
+    def __init__(self, lifeline: Lifeline, descriptor: int) -> None:
+        self._lifeline = lifeline
+        self._descriptor = descriptor
+
+    def __index__(self) -> int:
+        _LastWord(self._lifeline)
+        gc.collect()
+        return self._descriptor
+
+
+def test_what_is_destroyed_while_a_message_is_sent_may_send_one_too() -> None:
+    near, far = map(Lifeline, pair())
+    descriptor = cast(int, _Collecting(near, near.fileno()))
+
+    # a daemon: it would wait for itself
+    sender = threading.Thread(target=near.send, args=(wire.Synced(7), descriptor), daemon=True)
+    sender.start()
+    received: list[tuple[Any, list[int]]] = []
+    while len(received) < 2 and far.wait(20):
+        received += far.receive()
+
+    sender.join(20)
+    assert not sender.is_alive()
+    assert [wire.Finalize(), wire.Synced(7)] == [message for message, _ in received]
+    for _, descriptors in received:
+        for number in descriptors:
+            os.close(number)
+    near.close()
+    far.close()

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from tests.support.refusals import refusal
 from zmqtriton.commit import full_version
 from zmqtriton.options import HelpRequested, OptionError, Options, Restriction, Setting, parse
 from zmqtriton.options.result import DEFAULTS
@@ -44,9 +45,7 @@ def parsed(*words: str) -> Options:
 
 
 def refused(*words: str) -> str:
-    with pytest.raises(OptionError) as caught:
-        parse(["--model-repository=/models", *words])
-    return str(caught.value)
+    return refusal(OptionError, parse, ["--model-repository=/models", *words])
 
 
 @pytest.mark.extra("clouds")

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 import pytest
 
+from tests.support import refusals
 from zmqtriton.options import OptionError, Options, TraceOptions, parse, with_environment
 from zmqtriton.options.kinds import Arity
 from zmqtriton.options.sources import PREFIX, variable_of
@@ -45,10 +47,7 @@ def problem_of(**places: Any) -> str:
     return ""
 
 
-def refusal(*words: str, **places: Any) -> str:
-    with pytest.raises(OptionError) as caught:
-        started(*words, **places)
-    return str(caught.value)
+refusal = partial(refusals.refusal, OptionError, started)
 
 
 def test_each_option_may_stand_in_a_file_and_in_a_variable() -> None:
@@ -170,10 +169,7 @@ def test_settings_add_up_to_one_description() -> None:
     ],
 )
 def test_a_setting_that_cannot_be_is_named(word: str, text: str) -> None:
-    with pytest.raises(OptionError) as caught:
-        traced(word)
-
-    assert text == str(caught.value)
+    assert text == refusals.refusal(OptionError, traced, word)
 
 
 def exporting(environment: dict[str, str], *words: str) -> tuple[tuple[str, str], ...]:
@@ -208,11 +204,9 @@ def test_the_exporters_numbers_may_be_variables() -> None:
 def test_a_number_of_the_exporter_that_cannot_be_is_named_with_its_place(
     key: str, value: str, text: str
 ) -> None:
-    with pytest.raises(OptionError) as caught:
-        exporting({}, f"--trace-config=opentelemetry,{key}={value}")
-    assert f'Bad option: "--trace-config opentelemetry,{key}".\n{text}' == str(caught.value)
+    option, name = f"--trace-config=opentelemetry,{key}={value}", f"OTEL_{key.upper()}"
 
-    name = f"OTEL_{key.upper()}"
-    with pytest.raises(OptionError) as caught:
-        exporting({name: value})
-    assert f'Bad option: "{name}".\n{text}' == str(caught.value)
+    said = refusals.refusal(OptionError, exporting, {}, option)
+    assert f'Bad option: "--trace-config opentelemetry,{key}".\n{text}' == said
+    said = refusals.refusal(OptionError, exporting, {name: value})
+    assert f'Bad option: "{name}".\n{text}' == said

@@ -50,17 +50,12 @@ _ARGUMENTS = (
 )
 
 
-def chromium_path() -> str:
-    """Return where the program is; skips the test where there is none."""
-    return find_tool("chromium", "chromium-browser")
-
-
 class Browser:
     """One page of one browser; running between `__enter__` and `__exit__`."""
 
     def __init__(self, directory: Path) -> None:
         self._directory = directory
-        self._program = chromium_path()
+        self._program = find_tool("chromium", "chromium-browser")
         self._number = 0
         self._received = b""
         self._session = ""

@@ -32,6 +32,11 @@ def only(findings: Iterable[Finding]) -> str:
     return text
 
 
+def lacking(judged: Iterable[str], *parts: str) -> list[str]:
+    """Return the parts that are missing in their findings, each of which has one."""
+    return [part for text, part in zip(judged, parts, strict=True) if part not in text]
+
+
 def write(path: Path, text: str) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(text)

@@ -1,4 +1,4 @@
-"""All subjects together: their order, and those that cannot be read."""
+"""All subjects together: their order, and those that cannot be read, or do not answer."""
 
 from __future__ import annotations
 
@@ -8,10 +8,14 @@ from pathlib import Path
 import pytest
 
 from tests.diagnosis.doctor.findings import texts, write
+from tests.support.server import MODELS_DIRECTORY
+from tests.support.slow_files import SlowFiles
 from zmqtriton.control_client import NoServerError, ServerSelector
+from zmqtriton.diagnosis.check import run_check
 from zmqtriton.diagnosis.doctor import find_target
 from zmqtriton.diagnosis.examination import examine, list_chapters
 from zmqtriton.diagnosis.facts.readings import ROOT
+from zmqtriton.diagnosis.facts.silence import find_silent
 from zmqtriton.diagnosis.facts.target import RunningServer, Target
 from zmqtriton.diagnosis.rules import servers
 from zmqtriton.findings import Finding, Severity, error, note, warning
@@ -176,3 +180,37 @@ def test_the_file_of_options_is_judged_like_the_command_line(tmp_path: Path) -> 
     assert any("the model repository /nowhere/models cannot be used" in text for text in right)
     place = f'Bad option: "http-port" in {file}, line 2. Port must be in the range 0 to 65535'
     assert any(place in text for text in wrong)
+
+
+@pytest.fixture
+def silent(tmp_path: Path) -> Iterator[str]:
+    """A repository that does not answer."""
+    (tmp_path / "source").mkdir()
+    with SlowFiles(tmp_path / "source", tmp_path / "slow") as slow:
+        slow.hold()
+        yield str(slow.place)
+
+
+def test_directories_that_answer_or_are_not_there_are_not_silent(tmp_path: Path) -> None:
+    assert [] == find_silent([str(tmp_path), "/nowhere"])
+
+
+def test_a_repository_that_does_not_answer_is_named_by_the_doctor(silent: str) -> None:
+    subjects = list_chapters(Target(repositories=[silent, "/nowhere"]))
+
+    of_places = {name: subjects[name] for name in subjects if name.endswith("repositories")}
+    printed = texts(examine(of_places))
+
+    assert [
+        f"error: the model repository {silent} does not answer: its file system hangs, or is very "
+        "slow",
+        "error: the model repository /nowhere cannot be used: No such file or directory",
+    ] == printed
+
+
+def test_a_check_names_it_and_goes_on(silent: str, capsys: pytest.CaptureFixture[str]) -> None:
+    status = run_check([silent, str(MODELS_DIRECTORY / "add_sub")])
+
+    line = f"error: {silent}: it does not answer within 5 s; its file system may hang"
+    assert f"{line}\n1 model, 1 problem, 0 warnings\n" == capsys.readouterr().out
+    assert 1 == status

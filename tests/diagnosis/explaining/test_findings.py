@@ -1,13 +1,19 @@
-"""The findings about models, from answers of a server that are made up."""
+"""Findings about models, their directories and places in their stacks, from made-up answers."""
 
 from __future__ import annotations
 
+import shutil
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from tests.floor.reasons import because
+from tests.support.server import MODELS_DIRECTORY
+from tests.support.slow_files import SlowFiles
+from zmqtriton.diagnosis.facts.directories import Directories
+from zmqtriton.diagnosis.facts.places import find_place
 from zmqtriton.diagnosis.facts.served import Facts
 from zmqtriton.diagnosis.rules.causes import ROWS, explain_reason
 from zmqtriton.diagnosis.rules.served import find_all
@@ -416,3 +422,101 @@ def test_a_model_that_sleeps_and_its_memory_on_gpus_are_told() -> None:
     assert "it has slept for 1m01s, without most of its memory" == asleep.text
     assert ("zmqtriton-ctl wake m",) == asleep.commands
     assert "it has 60 MiB on GPU 1, where models have 120 MiB of 130 MiB" == on_gpu.text
+
+
+#: A busy machine takes its time.
+LONG_S = 60.0
+
+
+def test_directories_that_can_be_read_are_told(tmp_path: Path) -> None:
+    directories = Directories([str(tmp_path), str(MODELS_DIRECTORY)])
+
+    assert ([str(MODELS_DIRECTORY / "add_sub")], []) == directories.check("add_sub", LONG_S)
+    assert [] == directories.silent
+
+
+def test_errors_in_them_are_told(tmp_path: Path) -> None:
+    (tmp_path / "wrong").mkdir()
+    (tmp_path / "wrong/config.pbtxt").write_text("max_batch_size: one")
+
+    places, problems = Directories([str(tmp_path)]).check("wrong", LONG_S)
+
+    assert [f"{tmp_path}/wrong"] == places
+    assert f"{tmp_path}/wrong/config.pbtxt:1:17" == problems[0].place
+
+
+def test_nobody_waits_twice_for_a_file_system_that_does_not_answer(tmp_path: Path) -> None:
+    shutil.copytree(MODELS_DIRECTORY / "add_sub", tmp_path / "source" / "add_sub")
+    with SlowFiles(tmp_path / "source", tmp_path / "slow") as slow:
+        slow.hold()
+        directories = Directories([str(slow.place)])
+
+        assert [([], []), ([], [])] == [directories.check("add_sub", 2.0) for _ in range(2)]
+        assert [str(slow.place)] == directories.silent
+
+
+_LOOP = [
+    '  File "/s/zmqtriton_stub/execution/executions.py", line 126 in begin',
+    '  File "/s/zmqtriton_stub/loop.py", line 70 in run',
+]
+_CALL = ['  File "/s/zmqtriton_stub/model.py", line 106 in execute', *_LOOP]
+_EXECUTE = '  File "/r/m/1/model.py", line 9 in execute'
+_ASYNCIO = [
+    '  File "/usr/lib/python3.11/asyncio/base_events.py", line 1919 in _run_once',
+    '  File "/usr/lib/python3.11/asyncio/base_events.py", line 608 in run_forever',
+]
+_FLUSHER = [
+    "Thread 0x00007f01 (most recent call first):",
+    '  File "/usr/lib/python3.11/threading.py", line 320 in wait',
+    '  File "/s/zmqtriton_stub/process.py", line 20 in flush',
+    '  File "/usr/lib/python3.11/threading.py", line 982 in run',
+]
+_CURRENT = "Current thread 0x00007f02 (most recent call first):"
+
+
+@pytest.mark.parametrize(
+    ("frames", "place"),
+    [
+        ([_EXECUTE, *_CALL], " (model.py, line 9, in execute)"),
+        # its own line that has called a library, and a module of its own beside it
+        (
+            ['  File "/e/site-packages/requests/api.py", line 59 in get', _EXECUTE, *_CALL],
+            " (model.py, line 9, in execute)",
+        ),
+        (
+            ['  File "/r/m/1/store.py", line 3 in read', _EXECUTE, *_CALL],
+            " (store.py, line 3, in read)",
+        ),
+        # it waits for another model, in our code
+        (
+            [
+                '  File "/e/site-packages/zmq/sugar/poll.py", line 106 in poll',
+                '  File "/s/zmqtriton_stub/broker/bls_client.py", line 88 in exec',
+                _EXECUTE,
+                *_CALL,
+            ],
+            " (model.py, line 9, in execute)",
+        ),
+        # while it is imported
+        (
+            [
+                '  File "/r/m/1/model.py", line 4 in <module>',
+                '  File "<frozen importlib._bootstrap_external>", line 940 in exec_module',
+                '  File "/usr/lib/python3.11/importlib/__init__.py", line 126 in import_module',
+                *_CALL,
+            ],
+            " (model.py, line 4)",
+        ),
+        # a coroutine that blocks, and one that waits for it knows not what
+        ([_EXECUTE, *_ASYNCIO, *_CALL], " (model.py, line 9, in execute)"),
+        (['  File "/usr/lib/python3.11/selectors.py", line 468 in select', *_ASYNCIO, *_CALL], ""),
+        # it has nothing to do
+        (['  File "/e/site-packages/zmq/sugar/poll.py", line 106 in poll', *_LOOP], ""),
+        ([], ""),
+    ],
+)
+def test_the_place_is_the_innermost_line_of_the_models_own_code(
+    frames: list[str], place: str
+) -> None:
+    assert place == find_place([*_FLUSHER, "", _CURRENT, *frames])
+    assert place == find_place([_CURRENT, *frames, *_FLUSHER])

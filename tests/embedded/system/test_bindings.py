@@ -17,7 +17,6 @@ from typing import Any
 import numpy as np
 import psutil
 import pytest
-import zmq
 
 import zmqtriton
 from tests.support.server import ROOT
@@ -30,7 +29,7 @@ from zmqtriton_floor.errors import InvalidArgument, Unavailable, ZmqTritonError
 from zmqtriton_stub.api.inference import InferenceResponse
 from zmqtriton_stub.api.tensor import Tensor
 
-pytestmark = pytest.mark.system
+pytestmark = [pytest.mark.system, pytest.mark.usefixtures("zmq_threads")]
 
 CONFIG: dict[str, Any] = {
     "max_batch_size": 4,
@@ -39,12 +38,6 @@ CONFIG: dict[str, Any] = {
 }
 DECOUPLED = {**CONFIG, "model_transaction_policy": {"decoupled": True}}
 ONES = np.ones((1, 4), np.float32)
-
-
-@pytest.fixture(scope="module", autouse=True)
-def zmq_threads() -> None:
-    """Start libzmq's threads, which stay for the life of the process."""
-    zmq.Context.instance().socket(zmq.SUB).close()
 
 
 @pytest.fixture(scope="module")

@@ -15,7 +15,6 @@ from pathlib import Path
 import numpy as np
 import psutil
 import pytest
-import zmq
 
 import zmqtriton
 from tests.support.server import ROOT
@@ -25,15 +24,9 @@ from tests.system.shared_server import SharedServer
 from zmqtriton.embedded.connection import Connection
 from zmqtriton_floor.errors import Unavailable
 
-pytestmark = pytest.mark.system
+pytestmark = [pytest.mark.system, pytest.mark.usefixtures("zmq_threads")]
 
 _MODELS = ("identity_fp32", "tokens")
-
-
-@pytest.fixture(scope="module", autouse=True)
-def zmq_threads() -> None:
-    """Start libzmq's threads, which stay for the life of the process."""
-    zmq.Context.instance().socket(zmq.SUB).close()
 
 
 @pytest.fixture

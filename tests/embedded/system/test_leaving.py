@@ -15,7 +15,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-import zmq
 
 import zmqtriton
 from tests.support.server import Server as Repository
@@ -25,7 +24,11 @@ from zmqtriton_floor.errors import ZmqTritonError
 from zmqtriton_stub.api.inference import InferenceResponse
 from zmqtriton_stub.api.tensor import Tensor
 
-pytestmark = [pytest.mark.system, pytest.mark.large_tensors]
+pytestmark = [
+    pytest.mark.system,
+    pytest.mark.large_tensors,
+    pytest.mark.usefixtures("zmq_threads"),
+]
 
 _LENGTH = 250_000
 _KEPT = 6
@@ -69,12 +72,6 @@ class TritonPythonModel:
             sender.send(pb_utils.InferenceResponse([pb_utils.Tensor("OUT", array)]))
         sender.send(flags=pb_utils.TRITONSERVER_RESPONSE_COMPLETE_FINAL)
 """
-
-
-@pytest.fixture(scope="module", autouse=True)
-def zmq_threads() -> None:
-    """Start libzmq's threads, which stay for the life of the process."""
-    zmq.Context.instance().socket(zmq.SUB).close()
 
 
 @pytest.fixture(scope="module")

@@ -7,7 +7,7 @@ import itertools
 import json
 import math
 import weakref
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import closing
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -143,6 +143,15 @@ class Around:
     async def is_refused(self, model: str = "m", options: SchedulingOptions = NO_OPTIONS) -> None:
         with pytest.raises(Unavailable, match="Server is stopping, scheduler for model has"):
             await infer(self.gateway, self.request(model, options))
+
+    async def read_one_response(self) -> tuple[AsyncGenerator[Any, None], int]:
+        """Return a stream of which one response was read, and the number of its request."""
+        stream = self.gateway.stream(self.request())
+        first = asyncio.ensure_future(anext(stream))
+        [request] = await self.hear_requests()
+        self.send(wire.Replies([wire.Reply(request.id, 0, "", 0)]), b"")
+        await first
+        return stream, request.id
 
     def close(self) -> None:
         self.gateway.close()
@@ -498,31 +507,23 @@ async def test_replies_that_lack_bodies_answer_nothing(world: Around, /, count: 
 
 @scenario(play)
 async def test_a_stream_that_is_closed_early_is_cancelled(world: Around, /) -> None:
-    stream = world.gateway.stream(world.request())
-    first = asyncio.ensure_future(anext(stream))
-    [asked] = await world.hear_requests()
-    world.send(wire.Replies([wire.Reply(asked.id, 0, "", 0)]), b"")
-    await first
+    stream, number = await world.read_one_response()
 
     await stream.aclose()
 
     message, _ = await world.receive()
-    assert message == wire.Cancel([asked.id])
+    assert message == wire.Cancel([number])
 
 
 @scenario(play)
 async def test_the_next_broker_hears_how_far_a_stream_was_read(world: Around, /) -> None:
-    stream = world.gateway.stream(world.request())
-    first = asyncio.ensure_future(anext(stream))
-    [asked] = await world.hear_requests()
-    world.send(wire.Replies([wire.Reply(asked.id, 0, "", 0)]), b"")
-    await first
+    stream, number = await world.read_one_response()
     world.die()
 
     await world.replace(2)
 
     messages = [(await world.receive())[0] for _ in range(2)]
-    assert wire.StreamAcks([wire.StreamAck(5, asked.id, 1)]) in messages
+    assert wire.StreamAcks([wire.StreamAck(5, number, 1)]) in messages
     await stream.aclose()
 
 

@@ -1,4 +1,4 @@
-"""Bodies that come in pieces, and how much of them is taken."""
+"""Bodies that come in pieces, how much of them is taken, and further headers of errors."""
 
 from __future__ import annotations
 
@@ -9,8 +9,9 @@ from typing import Any
 import pytest
 from falcon.testing import create_scope
 
-from zmqtriton_floor.errors import InvalidArgument
+from zmqtriton_floor.errors import InvalidArgument, Unavailable, ZmqTritonError
 from zmqtriton_frontends.http_api.asgi import request as asgi_request
+from zmqtriton_frontends.http_api.asgi.problems import headers_of
 from zmqtriton_frontends.http_api.asgi.request import HttpRequest
 
 
@@ -43,3 +44,21 @@ def test_a_body_in_pieces_may_have_as_many_bytes_and_pieces_as_the_limits_say(
     request = HttpRequest(create_scope(), receive, first_event=first)
     with pytest.raises(InvalidArgument, match=refusal) if refusal else nullcontext():
         assert bytes(6) == asyncio.run(request.read_body(6))
+
+
+@pytest.mark.parametrize(
+    ("error", "retry_after_ms", "headers"),
+    [
+        (Unavailable("full"), 0, [("Retry-After", "1")]),
+        (Unavailable("full"), 200, [("Retry-After", "1")]),
+        (Unavailable("full"), 6001, [("Retry-After", "7")]),
+        (Unavailable("full"), 10_000_000, [("Retry-After", "300")]),
+        (InvalidArgument("wrong"), 6000, []),
+    ],
+)
+def test_clients_retry_when_there_is_room(
+    error: ZmqTritonError, retry_after_ms: int, headers: list[tuple[str, str]]
+) -> None:
+    error.retry_after_ms = retry_after_ms
+
+    assert headers == [*headers_of(error)]

@@ -100,7 +100,7 @@ START, RAW = field(1, b"m") + field(5, INPUT.SerializeToString()), field(7, b"DA
 )
 def test_a_message_is_read_as_protobuf_reads_it_whatever_was_read_before(form: bytes) -> None:
     model: Any = FakeGateway(version_info("m")).catalogue.find("m")
-    known = Messages()
+    reader = Messages()
 
     def body(messages: Messages, data: bytes) -> Any:
         ask, _ = messages.ask(data, FakeCall())
@@ -108,7 +108,7 @@ def test_a_message_is_read_as_protobuf_reads_it_whatever_was_read_before(form: b
 
     for data in (b"abcd", b"efgh", b"ijkl"):
         message = form.replace(b"DATA", data)
-        assert body(Messages(), message) == body(known, message)
+        assert body(Messages(), message) == body(reader, message)
 
 
 @pytest.mark.parametrize(

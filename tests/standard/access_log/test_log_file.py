@@ -13,6 +13,22 @@ from zmqtriton_standard.access_log.options import problem
 from zmqtriton_standard.access_log.process import LogFile
 
 
+def end(file: LogFile) -> None:
+    file.end()
+    eventually(lambda: file.has_ended, 30)
+
+
+def write_until_there(file: LogFile, path: Path) -> None:
+    """Write lines until the file has been made anew, and end."""
+
+    def writes_anew() -> bool:
+        file.write(b"2\n")
+        return path.exists()
+
+    eventually(writes_anew, 30)
+    end(file)
+
+
 def test_lines_are_appended_and_a_file_that_was_moved_is_made_anew(tmp_path: Path) -> None:
     path, moved = tmp_path / "log", tmp_path / "log.1"
     path.write_bytes(b"before\n")
@@ -21,13 +37,7 @@ def test_lines_are_appended_and_a_file_that_was_moved_is_made_anew(tmp_path: Pat
     eventually(lambda: path.read_bytes() == b"before\n1\n", 30)
     path.rename(moved)
 
-    def writes_anew() -> bool:
-        file.write(b"2\n")
-        return path.exists()
-
-    eventually(writes_anew, 30)
-    file.end()
-    eventually(lambda: file.has_ended, 30)
+    write_until_there(file, path)
 
     assert moved.read_bytes().startswith(b"before\n1\n")
     assert {b"2"} == set(path.read_bytes().split())
@@ -37,8 +47,7 @@ def test_lines_are_appended_and_a_file_that_was_moved_is_made_anew(tmp_path: Pat
 def test_a_disk_that_is_full_costs_lines_which_are_counted() -> None:
     file = LogFile("/dev/full")
     file.write(b"1\n2\n")
-    file.end()
-    eventually(lambda: file.has_ended, 30)
+    end(file)
 
     assert 2 == file.dropped
 
@@ -52,8 +61,7 @@ def test_lines_that_a_slow_disk_does_not_take_are_dropped(
     file.write(b"too long\n")
 
     assert 1 == file.dropped
-    file.end()
-    eventually(lambda: file.has_ended, 30)
+    end(file)
 
 
 @pytest.mark.parametrize(
@@ -87,11 +95,5 @@ def test_a_directory_that_was_deleted_is_made_again(tmp_path: Path) -> None:
     path.unlink()
     path.parent.rmdir()
 
-    def writes_again() -> bool:
-        file.write(b"2\n")
-        return path.exists()
-
-    eventually(writes_again, 30)
-    file.end()
-    eventually(lambda: file.has_ended, 30)
+    write_until_there(file, path)
     assert 0 == file.dropped

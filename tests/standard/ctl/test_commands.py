@@ -1,16 +1,18 @@
-"""The commands against a server that a test plays."""
+"""The commands against a server that a test plays, among them `restart`, `reload` and `replace`."""
 
 from __future__ import annotations
 
 import json
 import re
 import time
+from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tests.standard.ctl.fake_server import FakeServer, run
+from tests.standard.ctl.fake_server import STATUS, FakeServer, run
 from tests.support.waiting import sleep_of_this_thread
+from zmqtriton_standard.ctl.replacing import program_words
 
 
 def a_line(number: int, text: str) -> dict[str, Any]:
@@ -115,3 +117,101 @@ def test_a_server_that_was_to_stop_after_its_drain_may_be_gone(
     finished = run("drain", "--then", then)
 
     assert (status, text) == (finished.exit_code, finished.stdout)
+
+
+@pytest.mark.parametrize(
+    ("ended", "text"),
+    [(0, "its load has begun"), (1, "1 process ended"), (3, "3 processes ended")],
+)
+def test_a_restart_tells_what_it_did(server: FakeServer, ended: int, text: str) -> None:
+    server.answers |= {"restart": ended, "index": [{"name": "m"}]}
+
+    assert f"restarted m: {text}\n" == run("restart", "m", "--no-wait").stdout
+    assert ("restart", {"model": "m", "wait": False}) in server.calls
+
+
+def stub(state: str, serial: int) -> dict[str, Any]:
+    return {**STATUS["processes"][1], "state": state, "serial": serial}
+
+
+def test_a_restart_waits_for_new_processes_alone(server: FakeServer) -> None:
+    looks = iter([stub("READY", 4), stub("READY", 4), stub("BACKOFF", 4), stub("LOADING", 5)])
+    server.answers |= {"restart": 1, "index": [{"name": "m"}]}
+    server.answers["status"] = lambda: {
+        "processes": [
+            stub("STOPPING", 2),
+            stub("DRAINING", 3),
+            next(looks, stub("READY", 5)),
+        ]
+    }
+
+    assert "restarted m: 1 process ended\n" == run("restart", "m").stdout
+    assert [] == list(looks)
+
+
+def test_a_restart_in_vain_says_why(server: FakeServer) -> None:
+    looks = iter([stub("READY", 4), stub("LOADING", 5)])
+    server.answers |= {"restart": 1, "index": [{"name": "m"}]}
+    server.answers["status"] = lambda: {"processes": [next(looks, stub("FAILED", 5))]}
+
+    refused = run("restart", "m")
+
+    assert 1 == refused.exit_code
+    assert "error: instance m_0_0 is given up: killed by [bold]SIGKILL\n" == refused.stderr
+
+
+RELOADED: dict[str, Any] = {
+    "loaded": ["a"],
+    "unchanged": ["b"],
+    "unloaded": ["c"],
+    "gone": ["d"],
+    "failed": {},
+}
+
+
+def test_a_reload_tells_what_became_of_each_model(server: FakeServer) -> None:
+    server.answers["reload"] = RELOADED
+
+    done = run("reload")
+    server.answers["reload"] = {**RELOADED, "failed": {"e": "load failed: no\n"}}
+    failed = run("reload")
+
+    assert 0 == done.exit_code
+    assert done.stdout.splitlines() == [
+        "loaded a",
+        "unloaded c: its directory is gone",
+        "d serves on without its directory; `zmqtriton-ctl unload d` ends it",
+    ]
+    assert (1, "error: e: load failed: no\n") == (failed.exit_code, failed.stderr)
+    assert ("reload", {"model": "", "renews": False}) in server.calls
+
+
+PYTHON = "/opt/old/bin/python3"
+
+
+@pytest.mark.parametrize(
+    ("running", "script", "named", "expected"),
+    [
+        # a script that names the Python that has run it
+        ("server", {"script": "{place}/server"}, "", ["{place}/server"]),
+        # a Python was named
+        ("server", {"script": ""}, "", [PYTHON, "server"]),
+        # servers of an earlier version: of a script, of a file that is none, and of a module
+        ("server", {}, "", ["{place}/server"]),
+        ("data", {}, "", [PYTHON, "data"]),
+        ("-m server", {}, "", [PYTHON, "-m", "server"]),
+        ("server", {}, "/opt/new/bin/zmqtriton", ["/opt/new/bin/zmqtriton"]),
+    ],
+)
+def test_a_script_is_started_without_the_python_of_the_running_server(
+    running: str, script: dict[str, str], named: str, expected: list[str], tmp_path: Path
+) -> None:
+    (tmp_path / "server").touch(0o755)
+    (tmp_path / "data").touch(0o644)
+    start = {"program": [PYTHON, *running.split()], "directory": str(tmp_path)}
+
+    words = program_words(
+        {**start, **{k: v.format(place=tmp_path) for k, v in script.items()}}, named
+    )
+
+    assert [each.format(place=tmp_path) for each in expected] == words

@@ -1,4 +1,4 @@
-"""The commands against a server that a test plays."""
+"""The status, errors and `env` of `zmqtriton-ctl` against a server that a test plays."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import json
 import os
 import pwd
 import socket
+import sys
 import tempfile
 from pathlib import Path
 from types import SimpleNamespace
@@ -16,12 +17,14 @@ import pytest
 from click.testing import CliRunner, Result
 
 from tests.standard.ctl.fake_server import STATUS, FakeServer, run
+from tests.support.reports import Reports
 from zmqtriton.control_client import NoServerError, ServerSelector
 from zmqtriton.ctl.main import cli
 from zmqtriton_floor.errors import InvalidArgument
 from zmqtriton_standard.ctl import tables
 from zmqtriton_standard.ctl.output import print_document
 from zmqtriton_standard.ctl.selecting import move_to_front, parse_server
+from zmqtriton_standard.environments.cache import BUILT, EnvironmentCache
 
 
 def words_of(result: Result) -> list[list[str]]:
@@ -50,14 +53,9 @@ def test_the_status_tells_which_models_are_not_ready_and_why(server: FakeServer)
     lines = run("status").stdout.splitlines()
 
     # What is no terminal gets one line for each row, whatever the reason has.
-    shown = [line.split() for line in lines[lines.index(next(filter(_is_about_models, lines))) :]]
-    assert ["Not", "ready", "Version", "State", "Reason"] == shown[0]
-    assert ["wrong", "3", "UNAVAILABLE", "Error:", "x", "At:", "y"] == shown[1]
-    assert [] == shown[2]
-
-
-def _is_about_models(line: str) -> bool:
-    return line.startswith("Not ready")
+    shown = [line.split() for line in lines]
+    first = shown.index(["Not", "ready", "Version", "State", "Reason"])
+    assert [["wrong", "3", "UNAVAILABLE", "Error:", "x", "At:", "y"], []] == shown[first + 1 :][:2]
 
 
 def test_a_table_without_rows_is_left_out(server: FakeServer) -> None:
@@ -343,3 +341,64 @@ def test_yaml_is_readable(capsys: pytest.CaptureFixture[str]) -> None:
     print_document("yaml", [{"name": "m", "state": "READY", "sizes": [1, 2]}])
 
     assert "- name: m\n  state: READY\n  sizes:\n    - 1\n    - 2\n" == capsys.readouterr().out
+
+
+@pytest.fixture
+def repository(tmp_path: Path) -> Path:
+    asks = 'parameters { key: "PYTHON_EXECUTABLE" value { string_value: "VALUE" } }'
+    for name, value in (("good", sys.executable), ("bad", "/nowhere/python")):
+        (tmp_path / "models" / name / "1").mkdir(parents=True)
+        (tmp_path / "models" / name / "1" / "model.py").touch()
+        (tmp_path / "models" / name / "config.pbtxt").write_text(asks.replace("VALUE", value))
+    return tmp_path / "models"
+
+
+def env(tmp_path: Path, *words: str) -> tuple[int, str, str]:
+    result = run("env", "--environment-directory", str(tmp_path / "cache"), *words)
+    return result.exit_code, result.stdout, result.stderr
+
+
+GOOD = (0, "good: the server's own Python\n", "")
+WRONG = "bad: PYTHON_EXECUTABLE '/nowhere/python' must be a program that can be run\n"
+
+
+def test_a_repository_or_one_model_is_prepared_without_a_server(
+    tmp_path: Path, temporary: Path, repository: Path
+) -> None:
+    assert (1, GOOD[1], WRONG) == env(tmp_path, "prepare", str(repository))
+    assert GOOD == env(tmp_path, "prepare", str(repository / "good"))
+    as_json = env(tmp_path, "prepare", "--json", str(repository / "good"))[1]
+    assert ["good"] == [one["model"] for one in json.loads(as_json)]
+
+
+def test_models_can_be_named_where_a_server_runs(
+    tmp_path: Path, server: FakeServer, repository: Path
+) -> None:
+    server.answers["status"] = {"repositories": [str(repository)]}
+
+    assert GOOD == env(tmp_path, "prepare", "good")
+    assert (1, GOOD[1], WRONG) == env(tmp_path, "prepare")
+    assert (1, "", "error: x: must be a directory, or a model of the running server\n") == env(
+        tmp_path, "prepare", "x"
+    )
+
+
+def test_without_a_server_a_name_is_nothing(tmp_path: Path, temporary: Path) -> None:
+    status, _, said = env(tmp_path, "prepare", "good")
+
+    assert 1 == status
+    assert said.startswith("error: good: no such directory, and no running server found")
+
+
+def test_what_there_is_can_be_listed_and_removed(tmp_path: Path) -> None:
+    cache = EnvironmentCache(str(tmp_path / "cache"))
+    tree = cache.get_or_create(BUILT, "x", "/m/requirements.txt", lambda tree: None, Reports())
+
+    status, listed, _ = env(tmp_path, "list")
+    removed = env(tmp_path, "clean")
+
+    assert 0 == status
+    assert "/m/requirements.txt" in listed
+    assert str(tree) in listed
+    assert (0, "removed 1\n", "") == removed
+    assert (0, "Kind\tMade\tSource\tDirectory\n", "") == env(tmp_path, "list")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tests.standard.ctl.answering import answering
+from tests.support.refusals import refusal
 from zmqtriton.control_client import NoServerError
 from zmqtriton_floor.errors import DeadlineExceeded, InvalidArgument
 from zmqtriton_standard.ctl.http_service import (
@@ -43,10 +44,7 @@ def test_a_port_on_which_nobody_listens_is_named() -> None:
 def test_a_refusal_has_the_text_and_the_status(body: bytes) -> None:
     head = f"HTTP/1.1 503 Busy\r\nContent-Length: {len(body)}\r\n\r\n".encode()
 
-    with pytest.raises(RefusedRequest) as refused:
-        ask(head + body)
-
-    assert "no room (HTTP 503)" == refused.value.text
+    assert "no room (HTTP 503)" == refusal(RefusedRequest, ask, head + body)
 
 
 def test_a_server_that_ends_is_not_one_with_tls() -> None:

@@ -7,7 +7,6 @@ import os
 import stat
 import sys
 import threading
-import zipfile
 from collections.abc import Iterator
 from functools import partial
 from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
@@ -17,7 +16,9 @@ import pytest
 
 import zmqtriton_stub.probe
 from tests.standard.environments.test_unpack import Member, file, link, pack
+from tests.support.refusals import refusal
 from tests.support.reports import Reports
+from tests.support.wheels import write_wheel
 from zmqtriton.environments.demand import (
     ARCHIVE,
     INTERPRETER,
@@ -180,10 +181,7 @@ def script(path: Path, text: str) -> str:
 def test_an_interpreter_that_is_of_no_use_says_why(tmp_path: Path, text: str, why: str) -> None:
     python = script(tmp_path / "python", text)
 
-    with pytest.raises(InternalError) as refused:
-        interpreters.probe(Environment(python))
-
-    assert why in refused.value.text
+    assert why in refusal(InternalError, interpreters.probe, Environment(python))
 
 
 def test_an_interpreter_tells_what_it_is(tmp_path: Path) -> None:
@@ -399,11 +397,13 @@ def test_without_a_network_and_a_cache_the_reason_says_what_helps(
         monkeypatch.setattr(interpreters, "find_uv", lambda: None)
     cache = EnvironmentCache(str(tmp_path / "cache"))
 
-    with pytest.raises(InternalError) as refused:
-        prepare.prepare_support_directory(python, cache, Reports())
-    assert "no package index can be reached" in refused.value.text
-    assert "Connection refused" in refused.value.text
-    assert "zmqtriton-ctl env prepare" in refused.value.text
+    text = refusal(InternalError, prepare.prepare_support_directory, python, cache, Reports())
+    for part in (
+        "no package index can be reached",
+        "Connection refused",
+        "zmqtriton-ctl env prepare",
+    ):
+        assert part in text
 
     # As it says, a directory of wheels will do; what failed has left nothing behind.
     monkeypatch.setenv(f"{installer.upper()}_FIND_LINKS", str(tmp_path / "index" / "greeting"))
@@ -423,17 +423,7 @@ def test_what_is_not_missing_is_not_supplied(tmp_path: Path) -> None:
 
 
 def wheel(folder: Path, version: str = "1.0") -> None:
-    folder.mkdir(parents=True, exist_ok=True)
-    with zipfile.ZipFile(folder / f"greeting-{version}-py3-none-any.whl", "w") as archive:
-        info = f"greeting-{version}.dist-info"
-        archive.writestr("greeting.py", f"VERSION = '{version}'\n")
-        archive.writestr(
-            f"{info}/METADATA", f"Metadata-Version: 2.1\nName: greeting\nVersion: {version}"
-        )
-        archive.writestr(
-            f"{info}/WHEEL", "Wheel-Version: 1.0\nRoot-Is-Purelib: true\nTag: py3-none-any"
-        )
-        archive.writestr(f"{info}/RECORD", "")
+    write_wheel(folder, "greeting", f"VERSION = '{version}'\n", version)
 
 
 @pytest.fixture

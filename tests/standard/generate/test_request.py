@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 from tests.frontends.fake_gateway import tensor_config
 from tests.frontends.http_api.inference.test_binary import ODD, ODD_INPUT, check_wire
+from tests.support import refusals
 from zmqtriton.config.pbtxt import parse_text
 from zmqtriton_floor.datatypes import BY_NAME, Datatype
 from zmqtriton_floor.errors import InvalidArgument
@@ -32,9 +33,7 @@ TEXT = inputs(tensor_config("text_input", "STRING", [1]), tensor_config("N", "IN
 
 
 def refusal(document: Any, declarations: Any = TEXT) -> str:
-    with pytest.raises(InvalidArgument) as caught:
-        read(document, declarations)
-    return caught.value.text
+    return refusals.refusal(InvalidArgument, read, document, declarations)
 
 
 def shape(value: Any, dims: list[int], max_batch_size: int = 0) -> list[int]:
@@ -68,13 +67,9 @@ def test_null_is_an_optional_input_that_is_not_given() -> None:
 
     assert body == nested == RequestBody("", {}, [], read({"X": 1}, declarations).inputs)
     assert refusal({"X": None}, declarations) == "input 'X' is required and cannot be null"
-    assert "'EXTRA' already exists" in _text_refusal(b'{"EXTRA": "a", "EXTRA": null}', declarations)
-
-
-def _text_refusal(text: bytes, declarations: Any) -> str:
-    with pytest.raises(InvalidArgument) as caught:
-        read_text(text, declarations)
-    return caught.value.text
+    assert "'EXTRA' already exists" in refusals.refusal(
+        InvalidArgument, read_text, b'{"EXTRA": "a", "EXTRA": null}', declarations
+    )
 
 
 def test_objects_and_lists_within_parameters_are_parameters_with_their_json() -> None:
@@ -153,13 +148,6 @@ def test_an_input_called_parameters_makes_the_key_ambiguous() -> None:
     )
 
 
-def test_nested_parameters_are_an_object() -> None:
-    assert refusal({"parameters": 1}) == (
-        "Expected JSON object for keyword: 'parameters': attempt to access JSON non-object as "
-        "object"
-    )
-
-
 @pytest.mark.parametrize("value", [None, [1], {"a": 1}])
 def test_a_parameter_is_no_structure(value: Any) -> None:
     text = "parameter 'k' has invalid type. It should be either 'int', 'bool', or 'string'. "
@@ -191,28 +179,35 @@ def test_a_parameter_is_not_null() -> None:
     ],
 )
 def test_members_are_judged_in_the_order_of_the_text(text: str, said: str) -> None:
-    with pytest.raises(InvalidArgument) as caught:
-        read_text(text.encode(), TEXT)
-
-    assert said == caught.value.text
+    assert said == refusals.refusal(InvalidArgument, read_text, text.encode(), TEXT)
 
 
-def test_parameters_nest_once() -> None:
-    assert "parameter 'parameters' has invalid type" in refusal({"parameters": {"parameters": {}}})
+@pytest.mark.parametrize(
+    ("document", "said"),
+    [
+        ([1], "attempt to get members for non-object"),
+        ({"id": 7}, "Unable to parse 'id': attempt to access JSON non-string as string"),
+        (
+            {"parameters": 1},
+            "Expected JSON object for keyword: 'parameters': attempt to access JSON non-object as "
+            "object",
+        ),
+    ],
+)
+def test_document_id_and_parameters_have_their_types(document: Any, said: str) -> None:
+    assert said == refusal(document)
 
 
-def test_what_is_no_object_is_refused() -> None:
-    assert refusal([1]) == "attempt to get members for non-object"
-
-
-def test_an_id_is_a_string() -> None:
-    assert refusal({"id": 7}) == (
-        "Unable to parse 'id': attempt to access JSON non-string as string"
-    )
-
-
-def test_parameters_are_bounded_in_number() -> None:
-    assert "more than 1024 parameters" in refusal({str(n): n for n in range(1025)})
+@pytest.mark.parametrize(
+    ("document", "part"),
+    [
+        ({"parameters": {"parameters": {}}}, "parameter 'parameters' has invalid type"),
+        ({str(n): n for n in range(1025)}, "more than 1024 parameters"),
+    ],
+    ids=["nested twice", "too many"],
+)
+def test_parameters_nest_once_and_are_bounded_in_number(document: Any, part: str) -> None:
+    assert part in refusal(document)
 
 
 PICTURE = b"\xff\xd8\0\x80"

@@ -34,14 +34,17 @@ def test_a_scrape_asks_the_broker(server: FakeServer) -> None:
     server.statistics = [stat("add_sub")]
     text = scrape(server)
 
-    assert 'nv_inference_count{model="add_sub",version="1"} 20\n' in text
-    for place, count in (("broker", 3), ("supervisor", 2)):
-        assert f'zmqtriton_malformed_messages_total{{place="{place}"}} {count}\n' in text
-    assert 'zmqtriton_broker_bytes_total{direction="in"} 700\n' in text
-    assert 'zmqtriton_broker_bytes_total{direction="out"} 800\n' in text
-    assert "zmqtriton_leased_blocks 4\n" in text
-    assert "zmqtriton_unanswered_requests 5\n" in text
-    assert "zmqtriton_refused_requests_total 6\n" in text
+    expected = {
+        'nv_inference_count{model="add_sub",version="1"} 20',
+        'zmqtriton_malformed_messages_total{place="broker"} 3',
+        'zmqtriton_malformed_messages_total{place="supervisor"} 2',
+        'zmqtriton_broker_bytes_total{direction="in"} 700',
+        'zmqtriton_broker_bytes_total{direction="out"} 800',
+        "zmqtriton_leased_blocks 4",
+        "zmqtriton_unanswered_requests 5",
+        "zmqtriton_refused_requests_total 6",
+    }
+    assert expected <= {*text.splitlines()}
     [opened] = server.opened
     assert opened.services == [wire.ServiceAddress("Metrics Service", f"127.0.0.1:{server.port}")]
 

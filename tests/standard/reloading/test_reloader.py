@@ -1,4 +1,4 @@
-"""Models that are loaded again when their files change, in a world without files."""
+"""Models that are loaded again when their files change, in each control mode."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from dataclasses import replace
 from typing import Any
 
 from tests.supervisor.world import LOADS, SupervisorHarness, make_blueprint
+from zmqtriton_floor.reasons import Kind, Reason
 from zmqtriton_standard.reloading.reloading import LOOK_S, SETTLE_S, FileWatch
 
 #: Until a change is seen, and seen to be complete.
@@ -67,9 +68,7 @@ def watching(*fingerprints: str) -> FileWatch:
 def test_what_is_new_is_reported_once_it_stays_the_same() -> None:
     watch = FileWatch()
 
-    assert [] == watch.observe({"m": "1"})
-    assert ["m"] == watch.observe({"m": "1"})
-    assert [] == watch.observe({"m": "1"})
+    assert [[], ["m"], []] == [watch.observe({"m": "1"}) for _ in range(3)]
 
 
 def test_a_change_that_goes_on_is_waited_for() -> None:
@@ -87,8 +86,7 @@ def test_what_is_as_before_again_has_not_changed() -> None:
 
     watch.observe({"m": "renamed away"})
 
-    assert [] == watch.observe({"m": "1"})
-    assert [] == watch.observe({"m": "1"})
+    assert [[], []] == [watch.observe({"m": "1"}) for _ in range(2)]
 
 
 def test_one_model_does_not_wait_for_another() -> None:
@@ -107,3 +105,59 @@ def test_what_was_not_looked_at_meanwhile_is_new_again() -> None:
     watch.observe({"m": "1"})
 
     assert ["m"] == watch.observe({"m": "1"})
+
+
+NOTHING: dict[str, Any] = {
+    "loaded": [],
+    "unchanged": [],
+    "unloaded": [],
+    "gone": [],
+    "failed": {},
+}
+CHANGED = "2"
+
+
+def world_in_mode(mode: str, **policy: Any) -> SupervisorHarness:
+    names = ("m",) if mode == "explicit" else ()
+    models = [make_blueprint("m"), make_blueprint("n")]
+    return SupervisorHarness(*models, control_mode=mode, startup_models=names, **policy).start()
+
+
+def change_files(world: SupervisorHarness, *names: str) -> None:
+    for name in names:
+        world.models[name] = replace(world.models[name], fingerprint=CHANGED)
+
+
+def test_a_model_with_a_client_s_configuration_does_not_follow_the_files() -> None:
+    world = world_in_mode("explicit")
+    world.call("load", {"model": "m", "parameters": {"config": "{}"}})
+    change_files(world, "m")
+
+    assert NOTHING == world.call("reload").result
+
+
+def test_files_that_cannot_be_loaded_leave_what_serves_and_are_tried_again_by_name() -> None:
+    world = world_in_mode("none")
+    serving = world.generation("m")
+    change_files(world, "m")
+    world.stub_behaviours["m"] = "ValueError: no"
+
+    failed = world.call("reload").result
+    same = world.call("reload").result
+    world.stub_behaviours.clear()
+    named = world.call("reload", {"model": "m"}).result
+
+    assert ["m"] == list(failed["failed"])
+    assert "ValueError: no" in failed["failed"]["m"]
+    assert NOTHING | {"unchanged": ["m", "n"]} == same
+    assert NOTHING | {"loaded": ["m"]} == named
+    assert world.generation("m") is not serving
+
+
+def test_models_whose_repository_does_not_answer_fail_and_the_others_are_loaded() -> None:
+    world = world_in_mode("none")
+    text = "its repository '/two' does not answer"
+    world.silent_models = {"n": Reason.of(Kind.REPOSITORY_SILENT, text, repository="/two")}
+    change_files(world, "m", "n")
+
+    assert NOTHING | {"loaded": ["m"], "failed": {"n": text}} == world.call("reload").result

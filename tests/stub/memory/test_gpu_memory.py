@@ -243,10 +243,10 @@ def test_memory_on_a_gpu_that_has_ended_with_its_owner_is_one_clear_error() -> N
     line: Any = memory._line
     row = wire.Tensor("A", 11, [1], wire.Reference(7, 1, 2, 0, 4))
 
-    with pytest.raises(Unavailable) as caught:
-        memory.open([row], is_leased=True)
-
-    assert (MEMORY_GONE, [wire.Block(7, 1, 2)]) == (caught.value.text, line.released)
+    assert (MEMORY_GONE, [wire.Block(7, 1, 2)]) == (
+        refusal(Unavailable, memory.open, [row], is_leased=True),
+        line.released,
+    )
 
 
 def test_memory_that_was_registered_too_late_is_taken_back() -> None:

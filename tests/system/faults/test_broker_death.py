@@ -312,7 +312,7 @@ def test_a_frontend_is_replaced_and_the_broker_stays(
         # of the process before, whose successor this is, there may be answers that are errors
         eventually(lambda: break_off(broker, pid), 30, "it is connected")
 
-        eventually(lambda: not is_of(server, role, pid), 60, "the process is gone")
+        eventually(lambda: pid not in server.pids().get(role, []), 60, "the process is gone")
         eventually(lambda: has_successor(server, role, pid), 60, "another one")
         await_answers(loads)
     wrong = deaths.check_executed_once(server, deaths.answers_of(loads), 0)
@@ -322,10 +322,6 @@ def test_a_frontend_is_replaced_and_the_broker_stays(
     assert [broker] == server.pids()["broker"]
     assert sorted(stubs) == sorted(server.stub_pids("journal"))
     assert f"the {role} process {pid} is killed: its connection" in server.log_text()[number:]
-
-
-def is_of(server: Server, role: str, pid: int) -> bool:
-    return pid in server.pids().get(role, [])
 
 
 def has_successor(server: Server, role: str, pid: int) -> bool:

@@ -66,7 +66,7 @@ def under_load(
 
 @pytest.mark.long(
     "system/faults/test_memory_shortage.py::test_a_process_without_descriptors_refuses_what_needs_one",
-    "system/faults/test_descriptors.py::test_a_load_that_needs_more_descriptors_is_refused_with_the_numbers",
+    "system/faults/test_machines.py::test_a_load_that_needs_more_descriptors_is_refused_with_the_numbers",
     "system/faults/test_memory_shortage.py::test_a_process_without_room_refuses_what_is_too_large",
 )
 @pytest.mark.parametrize("role", failing_calls.ROLES)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -90,7 +90,7 @@ def _check_strays(server: Server, end: Callable[[Server], object]) -> None:
 
     end(server)
 
-    eventually(lambda: _have_ended(pids), 60, "they are gone")
+    eventually(lambda: not any(map(leaks.is_alive, pids)), 60, "they are gone")
 
 
 def test_what_living_stubs_have_started_lives_on(shared: SharedServer) -> None:
@@ -132,10 +132,6 @@ def _stray_pids(server: Server) -> list[int]:
 def _living(server: Server) -> set[int]:
     pids = [each.pid for each in psutil.Process(server.pid).children(recursive=True)]
     return {*filter(leaks.is_alive, pids)}
-
-
-def _have_ended(pids: Iterable[int]) -> bool:
-    return not any(map(leaks.is_alive, pids))
 
 
 # -------------------------------------------------------------------------- last words

@@ -9,7 +9,6 @@ import re
 import subprocess
 import sys
 import tarfile
-import zipfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -20,6 +19,7 @@ from tests.stub import interpreters
 from tests.support import stub_user
 from tests.support.server import Server, tensor
 from tests.support.waiting import eventually
+from tests.support.wheels import write_wheel
 from tests.system.shared_server import SharedServer
 
 pytestmark = [pytest.mark.system, pytest.mark.as_nobody]
@@ -40,19 +40,6 @@ def configure(model: Path, **parameters: str) -> None:
     with (model / "config.pbtxt").open("a") as config:
         for name, value in parameters.items():
             config.write(f'parameters {{ key: "{name}" value {{ string_value: "{value}" }} }}\n')
-
-
-def wheel(folder: Path) -> None:
-    """Of a project that nobody else has."""
-    folder.mkdir()
-    with zipfile.ZipFile(folder / "greeting-1.0-py3-none-any.whl", "w") as archive:
-        archive.writestr("greeting.py", "TEXT = 'hello'\n")
-        info = "greeting-1.0.dist-info"
-        archive.writestr(f"{info}/METADATA", "Metadata-Version: 2.1\nName: greeting\nVersion: 1.0")
-        archive.writestr(
-            f"{info}/WHEEL", "Wheel-Version: 1.0\nRoot-Is-Purelib: true\nTag: py3-none-any"
-        )
-        archive.writestr(f"{info}/RECORD", "")
 
 
 def pack(python: str, archive: Path, folder: Path) -> None:
@@ -107,7 +94,7 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
     pack(sys.executable, model / "env.tar.gz", home / "venv")
     configure(model, EXECUTION_ENV_PATH="$$TRITON_MODEL_DIRECTORY/env.tar.gz")
     model = server.add_model("passport", "built")
-    wheel(model / "wheels")
+    write_wheel(model / "wheels", "greeting", "TEXT = 'hello'\n")
     (model / "requirements.txt").write_text("--find-links wheels\nnumpy>=2\ngreeting==1.0\n")
     newest = interpreters.versions_here()[-1]
     configure(model, PYTHON_REQUIREMENTS="yes", PYTHON_EXECUTABLE=f"python{newest}")
@@ -211,7 +198,7 @@ def test_the_last_lines_before_a_crash_are_in_the_log_under_the_instances_name(
 
 
 @pytest.mark.long(
-    "standard/ctl/test_environments.py::test_what_there_is_can_be_listed_and_removed",
+    "standard/ctl/test_ctl.py::test_what_there_is_can_be_listed_and_removed",
     "standard/environments/test_cache.py::test_nothing_is_cleaned_while_a_server_uses_it",
 )
 def test_a_running_servers_environments_are_listed_and_not_cleaned(server: Server) -> None:

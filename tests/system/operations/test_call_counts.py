@@ -65,8 +65,8 @@ def _beyond(counted: list[list[float]], limits: list[list[int]]) -> dict[str, li
     """Return the counts of the roles that are above a limit."""
     return {
         role: numbers
-        for role, numbers, most in zip(ROLES, counted, limits, strict=True)
-        if any(number > limit for number, limit in zip(numbers, most, strict=True))
+        for role, numbers, highest in zip(ROLES, counted, limits, strict=True)
+        if any(number > limit for number, limit in zip(numbers, highest, strict=True))
     }
 
 

@@ -111,11 +111,6 @@ def reload_has_started(server: Server, model: str) -> bool:
     return all(has_started(pid) for pid in server.stub_pids(model))
 
 
-def await_another_born(server: Server, pid: int) -> None:
-    eventually(lambda: server.stub_pids("born") not in ([], [pid]), 30)
-    eventually(lambda: server.status("/v2/models/born/ready") == 200, 30)
-
-
 def test_stubs_on_the_servers_interpreter_share_what_they_have_loaded(server: Server) -> None:
     for model in ("born", "add_sub"):
         eventually(partial(reload_has_started, server, model), 60)
@@ -169,7 +164,9 @@ def test_copies_of_one_fork_server_draw_different_numbers(server: Server) -> Non
     eventually(partial(reload_has_started, server, "born"), 60)
 
     draws = [ask(server, "born", question)]
-    await_another_born(server, server.kill_only("stub", "born"))
+    pid = server.kill_only("stub", "born")
+    eventually(lambda: server.stub_pids("born") not in ([], [pid]), 30)
+    eventually(lambda: server.status("/v2/models/born/ready") == 200, 30)
     draws.append(ask(server, "born", question))
 
     assert has_started(server.stub_pids("born")[0])

@@ -22,7 +22,7 @@ pytestmark = [
     pytest.mark.long(
         "system/operations/test_start_and_end.py::test_a_server_says_when_it_is_ready_that_it_lives_and_when_it_stops",
         "system/operations/test_socket_activation.py::test_a_restart_fails_no_request",
-        "system/replacements/test_under_load.py::test_a_server_is_replaced_without_a_failed_request",
+        "system/replacements/test_take_over.py::test_a_server_is_replaced_without_a_failed_request",
     ),
 ]
 

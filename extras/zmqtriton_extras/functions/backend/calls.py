@@ -53,18 +53,18 @@ def arguments(
     request: Any,
     tensors: Dict[str, Any],
     row: Optional[int] = None,
-    known: Values = _NOTHING,
+    shared: Values = _NOTHING,
 ) -> Values:
     """Return the function's arguments for a request, or for one of its rows in a batch.
 
-    Arguments that are known are not read again. Raises MismatchError.
+    Arguments that the request shares with others are not read again. Raises MismatchError.
     """
-    values = {**known}
+    values = {**shared}
     errors: List[MismatchError] = []
     wrong = _wrong(request, errors) if signature.is_checked else ()
     for each in signature.parameters:
         name, kind = each.name, each.kind  # type: str, Any
-        if name in wrong or name in known:
+        if name in wrong or name in shared:
             continue
         if each.ragged is not None and name + RAGGED in tensors:
             tensor, kind = tensors[name + RAGGED], each.ragged
@@ -231,9 +231,10 @@ class Batch:
         first = tensors.get(self._lists[0].name)
         for row in range(1 if first is None else first.shape()[0]):
             key = self._key(request, tensors, row)
-            shared = self._calls[key][0].values if key in self._calls else _NOTHING
-            known = {each.name: shared[each.name] for each in self._singles if each.name in shared}
-            values = arguments(self._signature, request, tensors, row, known)
+            first_values = self._calls[key][0].values if key in self._calls else _NOTHING
+            singles = {each.name for each in self._singles}
+            shared = {name: first_values[name] for name in singles & first_values.keys()}
+            values = arguments(self._signature, request, tensors, row, shared)
             self._calls.setdefault(key, []).append(_Entry(place, row, values))
 
     def _key(self, request: Any, tensors: Dict[str, Any], row: int) -> Any:

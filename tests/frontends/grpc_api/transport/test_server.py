@@ -1,4 +1,4 @@
-"""Our own transport, and clients that do what gRPC's library never does."""
+"""Our own transport, clients that do what gRPC's library never does, and turns of busy ones."""
 
 from __future__ import annotations
 
@@ -7,11 +7,14 @@ import itertools
 import socket
 import time
 import weakref
+from collections.abc import Iterator
 from contextlib import AbstractContextManager
 from typing import Any
 
 import pytest
+import uvloop
 
+from tests.faults import floods
 from tests.frontends.fake_gateway import LendingArena, version_info
 from tests.frontends.grpc_api.fake_gateway import INFER, LIVE, STREAM, FakeGateway, written
 from tests.frontends.grpc_api.serving import GrpcServerThread, end_within, serving
@@ -21,7 +24,8 @@ from tests.support.scenarios import scenario
 from tests.support.waiting import eventually, until
 from zmqtriton_frontends.grpc_api.transport import connection as native_connection
 from zmqtriton_frontends.grpc_api.transport import server as native_server
-from zmqtriton_frontends.process import client_progress
+from zmqtriton_frontends.grpc_api.transport.server import NativeServer
+from zmqtriton_frontends.process import client_progress, turns
 from zmqtriton_frontends.tensors.arena_body import ArenaBuffer
 
 pytestmark = pytest.mark.slow
@@ -302,3 +306,75 @@ def test_where_there_are_too_many_connections_the_oldest_idle_one_has_to_go(
         assert goaway in first.read_until(goaway)
         second.send(h2.frame(h2.PING, 0, 0, b"still on"))
         assert b"still on" in second.read_until(b"still on")
+
+
+#: The work of several turns, and no more than is received at once.
+FLOOD_BYTES = 220_000
+#: The others end their connection, or cost too little.
+NAMES = sorted({*floods.FLOODS} - {"fields", "table sizes", "large entries", "huffman", "windows"})
+
+
+class Turning:
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        self._loop = loop
+        self._server: NativeServer
+        self.port = 0
+
+    async def start(self) -> None:
+        bound = socket.create_server(("127.0.0.1", 0))
+        self._server = NativeServer(FakeGateway(), [bound])
+        self.port = bound.getsockname()[1]
+        await self._server.open()
+
+    def until_answered(self, connection: h2.Connection) -> None:
+        """Let the server work until it has sent something to this client."""
+
+        def hear() -> None:
+            self._loop.remove_reader(connection.fileno())
+            self._loop.stop()
+
+        self._loop.add_reader(connection.fileno(), hear)
+        self._loop.run_forever()
+        connection.read_now()
+
+    def until_in(self, connection: h2.Connection, text: bytes) -> None:
+        while text not in connection.received:
+            self.until_answered(connection)
+
+    def close(self) -> None:
+        self._loop.run_until_complete(end_within(self._server, 0))
+
+
+@pytest.fixture
+def turning(monkeypatch: pytest.MonkeyPatch) -> Iterator[Turning]:
+    # a fast machine needs more than one, too
+    monkeypatch.setattr(turns, "ROUND_S", 0.0003)
+    monkeypatch.setattr(turns, "_TURN_S", 0.0003)
+    loop = uvloop.new_event_loop()
+    turning = Turning(loop)
+    loop.run_until_complete(turning.start())
+    yield turning
+    turning.close()
+    loop.close()
+
+
+def ask(connection: h2.Connection, stream: int) -> None:
+    connection.send(h2.headers_frame(stream, LIVE), h2.data_frame(stream, b"", flags=h2.END_STREAM))
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_others_are_answered_before_a_flood_is_over(turning: Turning, name: str) -> None:
+    with h2.Connection(turning.port) as greedy, h2.Connection(turning.port) as other:
+        turning.until_answered(greedy)
+        ask(other, 1)
+        turning.until_in(other, b"grpc-status")
+        other.received = b""
+
+        greedy.send(*floods.chunks(name, 1, FLOOD_BYTES), h2.frame(h2.PING, 0, 0, b"the last"))
+        ask(other, 3)
+        turning.until_in(other, b"grpc-status")
+
+        greedy.read_now()
+        assert b"the last" not in greedy.received
+        turning.until_in(greedy, b"the last")
+        assert h2.GOAWAY not in greedy.frame_types()

@@ -1,4 +1,4 @@
-"""Values of the command line become tensors, and tensors become text."""
+"""Values of the command line and of answers, and the advice about a refused request."""
 
 from __future__ import annotations
 
@@ -8,6 +8,9 @@ from typing import Any
 import numpy as np
 import pytest
 
+from tests.standard.ctl.answering import answering
+from tests.standard.ctl.fake_server import FakeServer, run
+from tests.support.refusals import refusal
 from zmqtriton_floor.datatypes import BY_NAME
 from zmqtriton_floor.errors import InvalidArgument
 from zmqtriton_standard.ctl import values
@@ -65,10 +68,7 @@ def test_values_get_the_type_and_the_shape_that_the_model_takes(
 def test_what_cannot_be_meant_is_refused_with_what_the_model_takes(
     words: list[str], expected: str
 ) -> None:
-    with pytest.raises(InvalidArgument) as refused:
-        values.read_inputs(words, [info()])
-
-    assert expected in refused.value.text
+    assert expected in refusal(InvalidArgument, values.read_inputs, words, [info()])
 
 
 @pytest.mark.parametrize(
@@ -135,3 +135,19 @@ def test_outputs_are_shown_as_text_and_as_json() -> None:
     assert ["café", "x"] == values.to_json(texts)
     assert "café" == values.format_array(texts[:1], 80)
     assert "..." in values.format_array(np.zeros(1000), 80)
+
+
+@pytest.mark.parametrize(
+    ("status", "advice"), [(401, ""), (403, ""), (503, "; `zmqtriton-ctl explain m` may say why")]
+)
+def test_explain_is_proposed_where_it_may_know_more(
+    server: FakeServer, status: int, advice: str
+) -> None:
+    server.answers["index"] = [{"name": "m"}]
+    body = b'{"error": "no"}'
+    head = f"HTTP/1.1 {status} No\r\nContent-Length: {len(body)}\r\n\r\n".encode()
+
+    with answering(head + body) as url:
+        refused = run("infer", "m", "--zeros", "--url", url)
+
+    assert f"error: no (HTTP {status}){advice}\n" == refused.stderr

@@ -14,7 +14,7 @@ from tests.support.server import Server
 pytestmark = [
     pytest.mark.long(
         "standard/generate/test_request.py::test_objects_and_lists_within_parameters_are_parameters_with_their_json",
-        "standard/generate/test_infer_stream.py::test_inputs_may_be_binary_and_compressed_and_headers_reach_the_model",
+        "standard/generate/test_events.py::test_inputs_may_be_binary_and_compressed_and_headers_reach_the_model",
     ),
     pytest.mark.system,
     pytest.mark.server(

@@ -10,6 +10,7 @@ import urllib.request
 
 import pytest
 
+from tests.support.scraping import read_series
 from tests.support.server import Copy, Server
 from tests.support.waiting import eventually
 
@@ -40,13 +41,6 @@ pytestmark = [
 ]
 
 
-def page(server: Server) -> dict[str, float]:
-    """Values by name and labels."""
-    lines = server.metrics_text().splitlines()
-    rows = (line.rpartition(" ") for line in lines if not line.startswith("#"))
-    return {name: float(value) for name, _, value in rows}
-
-
 def stream(server: Server, count: int, delay_us: int, model: str = "tokens") -> int:
     """Return how many responses there were."""
     document = json.dumps({"COUNT": count, "DELAY_US": delay_us}).encode()
@@ -59,11 +53,11 @@ def stream(server: Server, count: int, delay_us: int, model: str = "tokens") -> 
 def test_first_responses_are_timed_in_the_buckets_that_the_model_wants(server: Server) -> None:
     of = 'model="timed",version="1"'
     stream(server, 0, 0, "timed")  # without a response there is no first one
-    before = page(server)
+    before = read_series(server)
 
     assert stream(server, 20, 40_000, "timed") == 20
 
-    after = page(server)
+    after = read_series(server)
     name = f"{_FIRST}_count{{{of}}}"
     assert (before[name], after[name]) == (0, 1)
     buckets = {k: v for k, v in after.items() if k.startswith(f"{_FIRST}_bucket{{{of}")}
@@ -88,11 +82,11 @@ def test_first_responses_are_timed_in_the_buckets_that_the_model_wants(server: S
 )
 def test_summaries_have_the_quantiles_that_were_asked_for(server: Server) -> None:
     of = 'model="summed",version="1"'
-    before = page(server)
+    before = read_series(server)
 
     assert stream(server, 2, 50_000, "summed") == 2
 
-    after = page(server)
+    after = read_series(server)
     for part in ("request", "queue", "compute_input", "compute_infer", "compute_output"):
         name = f"nv_inference_{part}_summary_us"
         assert after[f"{name}_count{{{of}}}"] == before[f"{name}_count{{{of}}}"] + 1
@@ -107,7 +101,7 @@ def test_summaries_have_the_quantiles_that_were_asked_for(server: Server) -> Non
 def test_shares_are_of_an_interval_that_is_over(server: Server) -> None:
     stream(server, 20, 40_000)
 
-    series = page(server)
+    series = read_series(server)
 
     of = '{model="tokens",version="1"}'
     assert series[f"zmqtriton_instance_busy_seconds_total{of}"] > 0
@@ -123,33 +117,33 @@ def test_a_stream_is_executing_until_it_has_ended(server: Server) -> None:
 
     with urllib.request.urlopen(url, endless, timeout=60) as answer:
         answer.readline()
-        assert page(server)[executing] == 1
-    eventually(lambda: page(server)[executing] == 0, 30, "its client has left")
+        assert read_series(server)[executing] == 1
+    eventually(lambda: read_series(server)[executing] == 0, 30, "its client has left")
 
     assert stream(server, 3, 0) == 3
-    assert page(server)[executing] == 0
+    assert read_series(server)[executing] == 0
 
 
 def test_a_restart_of_an_instance_is_counted(server: Server) -> None:
     restarts = 'zmqtriton_instance_restarts_total{model="add_sub",version="1"}'
-    before = page(server)
+    before = read_series(server)
     assert before['zmqtriton_process_restarts_total{role="broker"}'] == 0
 
     os.kill(server.stub_pids("add_sub")[0], signal.SIGKILL)
 
-    eventually(lambda: page(server)[restarts] == before[restarts] + 1, 60)
+    eventually(lambda: read_series(server)[restarts] == before[restarts] + 1, 60)
 
 
 def test_answers_over_http_and_connections_are_counted(server: Server) -> None:
     def count(code: int) -> float:
-        return page(server).get(f'zmqtriton_http_responses_total{{code="{code}"}}', 0)
+        return read_series(server).get(f'zmqtriton_http_responses_total{{code="{code}"}}', 0)
 
     before, connections = count(404), 'zmqtriton_connections_total{role="http"}'
-    made = page(server).get(connections, 0)
+    made = read_series(server).get(connections, 0)
 
     for _ in range(3):
         assert 404 == server.status("/nowhere")
 
     eventually(lambda: before + 3 == count(404), 30, "the answers are counted")
-    assert made + 3 <= page(server)[connections]
-    assert page(server)['zmqtriton_open_connections{role="http"}'] >= 0
+    assert made + 3 <= read_series(server)[connections]
+    assert read_series(server)['zmqtriton_open_connections{role="http"}'] >= 0

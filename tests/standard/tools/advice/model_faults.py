@@ -14,7 +14,6 @@ import subprocess
 import sys
 import tempfile
 import threading
-import zipfile
 from collections.abc import Callable
 from pathlib import Path
 from typing import NamedTuple
@@ -22,6 +21,7 @@ from typing import NamedTuple
 from tests.standard.tools.advice.world import BATCH, BODY, World, code_of
 from tests.standard.tools.system import broken_models as broken
 from tests.support.waiting import eventually
+from tests.support.wheels import write_wheel
 
 CONFIG, parameter, executing = broken.CONFIG, broken.parameter, broken.executing
 WORKS = code_of(broken.WORKS)
@@ -114,17 +114,7 @@ def initializing(*lines: str) -> str:
 
 def _add_wheel(world: World) -> None:
     """List the module in requirements.txt; the server builds environments."""
-    wheel = world.server.scratch / "nothing_here-1-py3-none-any.whl"
-    with zipfile.ZipFile(wheel, "w") as archive:
-        archive.writestr("nothing_here.py", "")
-        name = "nothing_here-1.dist-info"
-        archive.writestr(
-            f"{name}/METADATA", "Metadata-Version: 2.1\nName: nothing-here\nVersion: 1\n"
-        )
-        archive.writestr(
-            f"{name}/WHEEL", "Wheel-Version: 1.0\nRoot-Is-Purelib: true\nTag: py3-none-any\n"
-        )
-        archive.writestr(f"{name}/RECORD", "")
+    wheel = write_wheel(world.server.scratch, "nothing_here")
     (world.path / "requirements.txt").write_text(f"numpy\n{wheel}\n")
 
 

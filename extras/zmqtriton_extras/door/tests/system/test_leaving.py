@@ -109,7 +109,7 @@ def sequence(door: Door, number: int) -> None:
 
 @pytest.mark.long(
     "extras/door/system/test_leaving.py::test_a_server_that_stops_answers_until_its_clients_are_quiet",
-    "system/replacements/test_under_load.py::test_a_server_is_replaced_without_a_failed_request",
+    "system/replacements/test_take_over.py::test_a_server_is_replaced_without_a_failed_request",
 )
 def test_a_server_that_takes_over_loses_no_request_at_the_door(tmp_path: Path) -> None:
     path = f"{tmp_path}/r/door"
