@@ -135,7 +135,7 @@ class Variables(Protocol):
     check: Callable[[Callable[[str], Any], Mapping[str, str]], None]
 
 
-#: Changes defaults of options by variables of the environment.
+#: Gives options other defaults if environment variables are set.
 VARIABLES = Hook[Variables]("options.variables")
 
 
