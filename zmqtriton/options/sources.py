@@ -91,7 +91,9 @@ def _entries(path: str, text: str, name: str, value: Any) -> Iterator[Entry]:
     if option is None:
         raise OptionError(_unrecognized(name, place, value))
     if name == CONFIG:
-        raise OptionError(f"Bad option: {written}.\nA file cannot name another one.")
+        raise OptionError(
+            f"Bad option: {written}.\nA file cannot name another one: remove this line."
+        )
     if isinstance(value, list) and option.arity is not Arity.REPEATABLE:
         raise OptionError(
             f"Bad option: {written}.\nOnly options that may be repeated have an array."
