@@ -159,7 +159,7 @@ def read_head(raw: bytes) -> Head:
     method, target, minor = match.groups()
     lines = rest[:-2]
     if not _FIELDS.fullmatch(lines):
-        raise Refused(400, "Malformed header field")
+        raise Refused(400, "Header field must be NAME: VALUE")
     rows = [row.partition(b":") for row in lines[:-2].split(b"\r\n")] if lines else []
     if len(rows) > MAX_FIELDS:
         raise _too_many_fields()
