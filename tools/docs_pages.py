@@ -27,6 +27,11 @@ PAGES = {
         path.relative_to(ROOT).as_posix(): f"deployment/{path.parent.name}.md"
         for path in ROOT.glob("deploy/*/README.md")
     },
+    "examples/README.md": "examples/index.md",
+    **{
+        path.relative_to(ROOT).as_posix(): f"examples/{path.parent.name}.md"
+        for path in ROOT.glob("examples/*/README.md")
+    },
 }
 #: File that is the last section of another file's page: both kinds of deployment need their own.
 SECTIONS = {"deploy/grafana/README.md": "deploy/prometheus/README.md"}

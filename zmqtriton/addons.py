@@ -37,7 +37,7 @@ from zmqtriton_floor.settings.offers import Hook, Offers
 
 #: The packages of the distribution's own add-ons: what every operator expects, and the rest.
 SHELVES = ("zmqtriton_standard", "zmqtriton_extras")
-#: The names of commands in a group of `zmqtriton-ctl --help`, by the group.
+#: Names of your commands, by the group of `zmqtriton-ctl --help` that lists them.
 GROUPS = Hook[str]("ctl.group")
 #: The file of a shelf with an add-on and a name in each line, also of add-ons that are left out.
 NAMES = "names.txt"

@@ -361,7 +361,8 @@ class Client(AbstractContextManager["Client"]):
             if not self.line.wait(left_s):
                 raise NoServerError(
                     f"timed out: the server in {self.directory} has not answered "
-                    f"'{self._last_verb}' within {timeout_s:.3g} s; it is busy or stopped"
+                    f"'{self._last_verb}' within {timeout_s:.3g} s; it is busy or stopped, "
+                    "try again"
                 )
             for message, descriptors in self.line.receive():
                 if isinstance(message, CallResult) and message.id == self._last_id:

@@ -20,7 +20,7 @@ class Stores(Protocol):
     claim_parent: Callable[[Iterable[str]], str]
 
 
-#: Knows repositories that are in stores, for `--model-repository`.
+#: Copies repositories from an object store, for `--model-repository`.
 STORES = Hook[Stores]("repository.stores")
 
 

@@ -159,7 +159,7 @@ def read_head(raw: bytes) -> Head:
     method, target, minor = match.groups()
     lines = rest[:-2]
     if not _FIELDS.fullmatch(lines):
-        raise Refused(400, "Malformed header field")
+        raise Refused(400, "Header field must be NAME: VALUE")
     rows = [row.partition(b":") for row in lines[:-2].split(b"\r\n")] if lines else []
     if len(rows) > MAX_FIELDS:
         raise _too_many_fields()
@@ -175,7 +175,7 @@ def _path(method: bytes, target: bytes, by_name: Mapping[bytes, bytes]) -> bytes
         return target
     match = _URI.fullmatch(target)
     if match is None or match[1].lower() != by_name.get(b"host", b"").lower():
-        raise Refused(400, "Malformed request target")
+        raise Refused(400, "Request target must be a path, or a URL with the name in header host")
     return match[2] if match[2][:1] == b"/" else b"/" + match[2]
 
 
@@ -192,7 +192,7 @@ def _framed(
     if host is None and minor:
         raise Refused(400, "Header host is missing: send it")
     if host and not _HOST.fullmatch(host):
-        raise Refused(400, "Malformed Host")
+        raise Refused(400, "Header host must be HOST or HOST:PORT")
     body_bytes, chunked_bytes = _read_sizes(by_name, minor)
     options = {
         option.strip(b" \t").lower()
@@ -225,7 +225,7 @@ def _read_sizes(by_name: Mapping[bytes, bytes], minor: int) -> tuple[int | None,
 
 def _read_length(text: bytes) -> int:
     if not text.isdigit():
-        raise Refused(400, "Malformed Content-Length")
+        raise Refused(400, "Header content-length must be a number of bytes")
     digits = text.lstrip(b"0")
     # more digits than the limit has: int() would take its time for very many
     if len(digits) > len(str(MAX_BODY_BYTES)) or int(digits or b"0") > MAX_BODY_BYTES:
@@ -309,7 +309,9 @@ class ChunkedBody:
                     break
             if self._needs_end:
                 if not b"\r\n".startswith(data[at : at + 2]):
-                    raise Refused(400, "Malformed chunk")
+                    raise Refused(
+                        400, "Chunk must have the bytes that its size names, and end in CRLF"
+                    )
                 if len(data) < at + 2:
                     break
                 at += 2
@@ -325,13 +327,15 @@ class ChunkedBody:
         limit = _MAX_TRAILER_BYTES if self._is_last else _MAX_SIZE_LINE_BYTES
         end = data.find(b"\r\n", at, at + limit)
         if end < 0 and len(data) - at >= limit:
-            raise Refused(431 if self._is_last else 400, "Malformed chunk")
+            raise Refused(
+                431 if self._is_last else 400, f"Line of a chunk can have at most {limit} bytes"
+            )
         return end
 
     def _read_size(self, line: bytes) -> None:
         match = _SIZE_LINE.fullmatch(line)
         if match is None:
-            raise Refused(400, "Malformed chunk")
+            raise Refused(400, "Size of a chunk must be a hexadecimal number")
         digits = match[1].lstrip(b"0")
         if len(digits) > 8:
             raise body_too_large()

@@ -18,8 +18,8 @@ from zmqtriton_floor.process.named_tuples import NamedTuple
 from zmqtriton_floor.settings.offers import Hook
 from zmqtriton_floor.wire import Reference, RequestBody, Tensor, make
 
-#: Returns an example of the JSON that a model reads in a text input, or "", for the page and
-#: `zmqtriton run`; by the model's configuration and the name of the input.
+#: Gets a model's configuration and the name of a text input, and returns an example of the JSON
+#: that the model reads there, or "". The web page and `zmqtriton run` show it.
 EXAMPLE = Hook[Callable[[Mapping[str, Any], str], str]]("models.example")
 
 _BATCH_NOTE = (

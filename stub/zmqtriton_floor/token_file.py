@@ -111,7 +111,7 @@ class Grant(NamedTuple):
         try:
             return Grant.parse_all(data.decode(), counts_text=counts_text)
         except UnicodeDecodeError:
-            raise TokenFileError("not UTF-8") from None
+            raise TokenFileError("not UTF-8, save it as UTF-8") from None
 
     @staticmethod
     def parse_all(text: str, *, counts_text: bool = True) -> Tuple[Grant, ...]:
@@ -147,9 +147,9 @@ class Grant(NamedTuple):
 
 def _check_file(status: os.stat_result) -> None:
     if not stat.S_ISREG(status.st_mode):
-        raise TokenFileError("not a file")
+        raise TokenFileError("not a file, name a file")
     if status.st_mode & _SHARED_WRITE or status.st_uid not in (0, os.geteuid()):
-        raise TokenFileError("others may write it, which would let them in")
+        raise TokenFileError("others may write it, which would let them in: chown and chmod 640 it")
 
 
 def _parse_line(words: List[str]) -> Grant:

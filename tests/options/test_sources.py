@@ -91,7 +91,7 @@ def test_an_option_of_an_extra_that_is_left_out_is_refused_with_its_name(
         ),
         ("[http]\nport = 1", "did you mean 'http-port'?"),
         ("http_port = 1", "did you mean 'http-port'?"),
-        ("config = 'x'", "A file cannot name another one."),
+        ("config = 'x'", "A file cannot name another one: remove this line."),
         ("http-port == 1", f"{PATH} must be TOML: "),
         ("http-port = 1\nhttp-port = 2", f"{PATH} must be TOML: "),
         ("load-model = ['a']", "requires setting '--model-control-mode=explicit'"),

@@ -41,6 +41,7 @@ _OTHER_PAGES = {
     "changelog.md",
     "reporting.md",
     "deployment/index.md",
+    "examples/index.md",
 }
 
 
@@ -121,7 +122,11 @@ def test_the_site_has_every_page_in_its_menu() -> None:
     )
 
     pages = [path.relative_to(ROOT / "docs").as_posix() for path in ROOT.glob("docs/**/*.md")]
-    kinds = [f"deployment/{path.parent.name}.md" for path in ROOT.glob("deploy/*/README.md")]
+    kinds = [
+        f"{site}/{path.parent.name}.md"
+        for site, folder in (("deployment", "deploy"), ("examples", "examples"))
+        for path in ROOT.glob(f"{folder}/*/README.md")
+    ]
     sections = {f"{old}.md" for old, _ in _MOVED if old.startswith("deployment/")}
     assert set(menu) == {*pages, *kinds, *_OTHER_PAGES} - sections
 

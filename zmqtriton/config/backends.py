@@ -40,9 +40,11 @@ BackendPlace = Path | Callable[[str], Package | None]
 
 #: A package whose `model.py` runs each model with this backend.
 BACKEND = Hook[ModuleType]("models.backend")
-#: The module that a backend imports, and packages that bring it, by the backend; for `check`.
+#: Module that a backend imports, and the packages to install for it, by the backend's name. `check`
+#: uses them.
 FRAMEWORK = Hook[str]("models.framework")
-#: Returns the models in a Python file without a `config.pbtxt`, by their backend.
+#: Returns the names of the models that a Python file defines without a `config.pbtxt`. The offer's
+#: name is their backend.
 IN_FILE = Hook[Callable[[Path], tuple[str, ...]]]("models.in_file")
 PYTHON = "python"
 PYTHON_FILE = "model.py"

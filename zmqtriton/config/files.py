@@ -38,7 +38,7 @@ class ClientFile(NamedTuple):
     title: str
 
 
-#: A file of a model's directory, whose text frontends have in `model.files`.
+#: A text file in a model's directory. A step finds its content in `model.files`.
 FILE = Hook[ClientFile]("models.file")
 
 

@@ -48,8 +48,9 @@ _SIMILARITY_CUTOFF = 0.87
 class ModelSettings(Protocol):
     """A module for the parameters of one add-on."""
 
+    #: Yields problems of these parameters in a configuration.
     problems: Callable[[Any], Iterable[Problem]]
-    #: Returns the values of a configuration; None without any.
+    #: Returns the values in a configuration, or None if it has none of the parameters.
     read: Callable[[Any], Any]
     #: The types of these values.
     TYPES: Iterable[type]
@@ -58,15 +59,15 @@ class ModelSettings(Protocol):
 class TrialSettings(ModelSettings, Protocol):
     """A module for the parameters of trials: versions that are tried next to the serving one."""
 
-    #: The folder of decisions, in the state directory.
+    #: Name of the folder below the state directory that keeps the results of trials.
     FOLDER: str
-    #: Takes a model and a version, and says how that is tried again.
+    #: Gets a model and a version, and returns the command that repeats its trial.
     again: Callable[[str, int], str]
 
 
-#: Reads and judges parameters of models, at each load and in `check`.
+#: Reads and checks your parameters of a model, at each load and in `check`.
 SETTINGS = Hook[ModelSettings]("models.settings")
-#: Reads the parameters for the trial of a new version.
+#: Reads the parameters for trials: a new version is tried next to the one that serves.
 TRIAL = Hook[TrialSettings]("models.trial")
 
 

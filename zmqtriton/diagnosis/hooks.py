@@ -28,17 +28,19 @@ class MoreFindings(Protocol):
 #: Yields problems of a model's Python file for `check`; it may import the file in a process of its
 #: own, and call the model there if the second argument is True.
 FILE = Hook[Callable[[Path, bool], Iterable[Problem]]]("diagnosis.file")
-#: Yields problems of a version's files for `check`, by the configuration and the directory.
+#: Gets a configuration and a version's directory, and yields problems of its files for `check`.
 VERSION = Hook[Callable[[Any, Path], Iterable[Problem]]]("diagnosis.version")
 #: Yields warnings of a configuration for `check`.
 CONFIG = Hook[Callable[[Any], Iterable[Problem]]]("diagnosis.config")
-#: Yields problems between models for `check`, each with its model, by the configurations of all.
+#: Gets the configurations of all models by name, and yields problems between models for `check`:
+#: pairs of a model's name and its problem.
 CONFIGS = Hook[Callable[[Mapping[str, Any]], Iterable[tuple[str, Problem]]]]("diagnosis.configs")
-#: Yields problems of the Python that a model asks for, by the path of the parameter, for `check`.
+#: Gets the Python that a model needs and the parameter that names it, and yields problems for
+#: `check`.
 ENVIRONMENT = Hook[Callable[[EnvironmentSpec, FieldPath], Iterable[Problem]]](
     "diagnosis.environment"
 )
-#: Explains a model that a server has, for `zmqtriton-ctl explain`.
+#: Explains the state of a loaded model for `zmqtriton-ctl explain`.
 MODEL = Hook[MoreFindings]("diagnosis.model")
-#: Yields chapters of an examination by `zmqtriton-ctl doctor`.
+#: Examines the server or the machine for `zmqtriton-ctl doctor`, and yields chapters of the report.
 CHAPTERS = Hook[Callable[[Target], Iterable[Chapter]]]("diagnosis.chapters")

@@ -184,9 +184,9 @@ class AsyncResponses(AsyncIterator[InferenceResponse]):
         self.close()
 
 
-#: Returns the function that `zmqtriton.connect()` has by a model's name, or None.
+#: Returns the function that a program calls as `zmqtriton.connect().MODEL(…)`, or None.
 CALLER = Hook[Callable[[Model], Callable[..., Any] | None]]("embedded.caller")
-#: Makes what gathers the server's metrics as Prometheus reads them.
+#: Makes the object that collects the server's metrics in the format of Prometheus.
 SCRAPER = Hook[Callable[[Gateway], Scraper]]("embedded.scraper")
 
 

@@ -23,7 +23,7 @@ _KINDS: dict[Any, tuple[Callable[[str], Any], str, Arity]] = {
 }
 
 
-#: The group of options that the add-on's group follows in `--help`.
+#: Title of the group in `--help` after which your group of options is printed.
 BEHIND = Hook[str]("options.behind")
 #: The options of all add-ons.
 DECLARED: tuple[DeclaredOption, ...] = tuple(

@@ -351,7 +351,7 @@ def _check_tokens(values: Mapping[str, Any]) -> None:
             )
 
 
-#: Returns an error of the options, which it gets by field, or "".
+#: Gets all options by field, and returns the text of an error, or "".
 CHECK = Hook[Callable[[Mapping[str, Any]], str]]("options.check")
 
 

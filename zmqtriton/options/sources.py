@@ -91,7 +91,9 @@ def _entries(path: str, text: str, name: str, value: Any) -> Iterator[Entry]:
     if option is None:
         raise OptionError(_unrecognized(name, place, value))
     if name == CONFIG:
-        raise OptionError(f"Bad option: {written}.\nA file cannot name another one.")
+        raise OptionError(
+            f"Bad option: {written}.\nA file cannot name another one: remove this line."
+        )
     if isinstance(value, list) and option.arity is not Arity.REPEATABLE:
         raise OptionError(
             f"Bad option: {written}.\nOnly options that may be repeated have an array."
@@ -135,7 +137,7 @@ class Variables(Protocol):
     check: Callable[[Callable[[str], Any], Mapping[str, str]], None]
 
 
-#: Changes defaults of options by variables of the environment.
+#: Gives options other defaults if environment variables are set.
 VARIABLES = Hook[Variables]("options.variables")
 
 

@@ -149,6 +149,6 @@ def _find(options: Options) -> Predecessor | None:
         if place := used or (f"'{directory}'" if is_there(client) else ""):
             raise PortError(
                 f"--take-over: {place} is in use, and the old server in {client.directory} does "
-                f"not answer: {client.silence}"
+                f"not answer: {client.silence}; stop it first"
             )
     return None

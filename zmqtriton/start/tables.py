@@ -37,7 +37,7 @@ EXTENSIONS = (
 )
 
 
-#: A word that the server's metadata has among its extensions.
+#: A word in the list `extensions` of the server's metadata.
 EXTENSION = Hook[str]("protocol.extension")
 
 

@@ -24,8 +24,8 @@ from zmqtriton.sdk.wire import ZmqTritonError, datatypes, signature
 from zmqtriton_extras.authoring.new_model.client_code import curl_text
 from zmqtriton_extras.authoring.new_model.draft import Draft, Kind, TensorSpec
 
-#: Yields requests that `zmqtriton run` prints for a model, instead of one with tensors: paths, and
-#: JSON for a POST; by the model's name, its configuration and the options.
+#: Gets a model's name, its configuration and the options, and yields pairs of a path and the JSON
+#: of a POST. `zmqtriton run` prints these requests instead of one with tensors.
 REQUESTS = Hook[
     Callable[[str, Mapping[str, Any], server_options.Options], Iterable[tuple[str, str]]]
 ]("run.requests")

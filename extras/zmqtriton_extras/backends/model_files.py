@@ -60,9 +60,11 @@ def fields(data: memoryview) -> Iterator[tuple[int, memoryview | int]]:
         elif kind in (_FIXED32, _FIXED64):
             size = 4 if kind == _FIXED32 else 8
         else:
-            raise ValueError(f"byte {at} begins no field")
+            raise ValueError(f"byte {at} is no field: copy the file again")
         if not number or at + size > len(data):
-            raise ValueError(f"it ends within a field, after {len(data)} bytes")
+            raise ValueError(
+                f"it ends within a field, after {len(data)} bytes: copy the file again"
+            )
         yield number, data[at : at + size]
         at += size
 
@@ -85,7 +87,7 @@ def _varint(data: memoryview, at: int) -> tuple[int, int]:
         value |= (byte & 0x7F) << 7 * place
         if byte < 0x80:
             return value, at + place + 1
-    raise ValueError(f"byte {at} begins no number")
+    raise ValueError(f"byte {at} is no number: copy the file again")
 
 
 class Tensors(NamedTuple):

@@ -141,7 +141,7 @@ def _print(seen: Mapping[str, Any]) -> None:
     traced = figures.format_bytes(seen["traced_bytes"])
     click.echo(
         f"{logs.escape(seen['instance'])}: its process {how} in {seen['seconds'] * 0.75:.3g} s, to "
-        f"{figures.format_bytes(after)}; {traced} of Python's are kept"
+        f"{figures.format_bytes(after)}; {traced} of Python objects are kept"
     )
     for line in seen["lines"][:1]:
         held = next(iter(seen["holders"]), None)

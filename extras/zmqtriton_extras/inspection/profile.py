@@ -242,7 +242,7 @@ def _stacks(instance: str, times: Sequence[Any], tree: _Tree) -> Iterator[Stack]
 def _text(value: Any) -> str:
     """Return a text, cut to a limit. Raises TypeError for another value."""
     if type(value) is not str:
-        raise TypeError(f"a {type(value).__name__} in place of a text")
+        raise TypeError(f"expected a text, got {type(value).__name__}")
     return value[:_LONGEST_TEXT]
 
 
@@ -250,14 +250,14 @@ def _number(value: Any, limit: int) -> int:
     """Return an integer between 0 and a limit. Raises ValueError for another one."""
     number = int(value)
     if not 0 <= number <= limit:
-        raise ValueError(f"a number outside of 0 to {limit}")
+        raise ValueError(f"expected a number from 0 to {limit}, got {number}")
     return number
 
 
 def _seconds(value: Any, least: float) -> float:
     seconds = float(value)
     if not least <= seconds <= _MOST_SECONDS:
-        raise ValueError(f"a time outside of {least:g} to {_MOST_SECONDS} s")
+        raise ValueError(f"expected {least:g} to {_MOST_SECONDS} seconds, got {seconds:g}")
     return seconds
 
 

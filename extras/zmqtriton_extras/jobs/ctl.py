@@ -69,7 +69,9 @@ def _change(
     context: click.Context, verb: str, ids: Sequence[str], states: Sequence[str], form: str
 ) -> None:
     if bool(ids) == bool(states):
-        raise click.UsageError("name jobs, or say which by an option", context)
+        raise click.UsageError(
+            "name jobs by their ids, or pass an option such as --failed", context
+        )
     document = {"verb": verb, "ids": list(ids), "states": list(states)}
     count = 0
     while some := ask_jobs(context, document)["count"]:

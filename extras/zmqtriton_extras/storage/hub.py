@@ -82,7 +82,7 @@ class HubStore(FileStore):
                     f"{server} answers {status}: there is no {repository}, or HF_TOKEN may not "
                     "read it"
                 ) from None
-            raise Unreachable(f"{server} answers {status}") from None
+            raise Unreachable(f"{server} answers {status}, load the model again later") from None
         except Exception as error:  # noqa: BLE001 - by version it has one of three HTTP libraries
             text = " ".join(str(error).split())[:300] or type(error).__name__
             raise Unreachable(
@@ -141,5 +141,5 @@ def _listed(sibling: Any) -> tuple[str, int, str]:
     if sibling.lfs is not None:
         return sibling.rfilename, sibling.lfs.size, f"{SHA256}:{sibling.lfs.sha256}"
     if sibling.blob_id is None or sibling.size is None:
-        raise InternalError(f"the hub tells no digest of {sibling.rfilename}")
+        raise InternalError(f"the hub has no digest of {sibling.rfilename}: copy the model by hand")
     return sibling.rfilename, sibling.size, f"{GIT}:{sibling.blob_id}"

@@ -124,7 +124,9 @@ class ObjectStore:
             raise self._failure(f"written at {path}", error) from None
 
     def _failure(self, what: str, error: Exception) -> InternalError:
-        return InternalError(f"{self._bucket_path.url} cannot be {what}: {_summarize(error)}")
+        return InternalError(
+            f"{self._bucket_path.url} cannot be {what}: {_summarize(error)}; check URL and rights"
+        )
 
 
 def _describe_invalid_name(error: Exception) -> str:

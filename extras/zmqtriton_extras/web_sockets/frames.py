@@ -137,7 +137,7 @@ class FrameReader:
         if size > _MAX_CONTROL_BYTES:
             size = int.from_bytes(head[2:begin], "big")
             if not _LEAST[begin] <= size < 1 << 63:
-                raise Violation(PROTOCOL_ERROR, "a length has not the fewest bytes that it needs")
+                raise Violation(PROTOCOL_ERROR, "a length must have as few bytes as it can")
         if first & 0x0F < CLOSE and size + len(self._message) > self._max_bytes:
             text = f"a message has more than the {self._max_bytes} bytes"
             raise Violation(TOO_LARGE, f"{text}{self._of_option or ' that it may have'}")
@@ -150,14 +150,19 @@ class FrameReader:
     def _check(self, first: int, second: int) -> None:
         opcode = first & 0x0F
         if first & 0x70:
-            raise Violation(PROTOCOL_ERROR, "a reserved bit is set, and no extension is in use")
+            raise Violation(PROTOCOL_ERROR, "a reserved bit is set: use no extensions")
         if not second & 0x80:
             raise Violation(PROTOCOL_ERROR, "a frame of a client must be masked")
         if opcode >= CLOSE:
             if opcode > PONG or not first & 0x80 or second & 0x7F > _MAX_CONTROL_BYTES:
-                raise Violation(PROTOCOL_ERROR, "a control frame is unknown, in parts or too long")
+                raise Violation(
+                    PROTOCOL_ERROR,
+                    f"a control frame must be whole, known, and at most {_MAX_CONTROL_BYTES} bytes",
+                )
         elif opcode > BINARY or (opcode == CONTINUATION) != (self._kind is not None):
-            raise Violation(PROTOCOL_ERROR, "a frame of data comes where none can")
+            raise Violation(
+                PROTOCOL_ERROR, "unexpected data frame: end each message before the next"
+            )
 
     def _end(self) -> Message:
         """Return the message that the frame completes."""

@@ -41,9 +41,9 @@ from zmqtriton_frontends.inference.trace_sampling import parent_in
 from zmqtriton_frontends.process.arrivals import Arrivals
 from zmqtriton_frontends.process.own_threads import aside
 
-#: Makes a step that each inference of a frontend takes before it is sent, whatever its protocol.
+#: Makes a step. It sees every inference of any protocol before the frontend sends it.
 STEP = Hook[Callable[[Gateway], Step]]("requests.step")
-#: Makes the division of requests to a model while two versions of it serve.
+#: Makes the object that divides requests between two versions of a model that serve together.
 DIVISION = Hook[Callable[[Gateway], Division]]("requests.division")
 
 

@@ -11,7 +11,7 @@ from zmqtriton_frontends.inference.catalogue import Catalogue
 from zmqtriton_frontends.inference.load_on_demand import Call, OnDemandLoader
 from zmqtriton_frontends.inference.model_version import ModelVersion
 
-#: Returns more steps of the requests to a version.
+#: Returns further steps for the requests to one version of a model.
 STEPS_OF_MODEL = Hook[Callable[[ModelVersion], tuple[Any, ...]]]("requests.steps_of_model")
 
 

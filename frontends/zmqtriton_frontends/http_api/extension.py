@@ -115,5 +115,5 @@ class HttpExtension(NamedTuple):
         return EXTENSION.all_of(gateway.settings.offers)
 
 
-#: Routes, and the form of errors below one path, in each process of HTTP.
+#: HTTP routes, and how errors below their path are written.
 EXTENSION = Hook[HttpExtension]("http.extension")

@@ -22,7 +22,7 @@ from zmqtriton_standard.cockpit.operations import Operations
 from zmqtriton_standard.cockpit.status import Status
 
 DIRECTORY = Path(__file__).parent / "files"
-#: A package whose files of scripts, styles and pages browsers get below `/pages`.
+#: A package whose scripts, styles and HTML pages are served below `/pages`.
 FILES = Hook[ModuleType]("page.files")
 _TYPES = {
     ".html": "text/html; charset=utf-8",

@@ -74,7 +74,7 @@ def kinds() -> dict[str, Path]:
         path.parent.name: path.parent for root in roots for path in Path(root).glob("*/" + _README)
     }
     if not folders:
-        raise DeployError("the files are not installed; they are in the wheel of zmqtriton")
+        raise DeployError("the files are not installed; install zmqtriton from its wheel")
     return dict(sorted(folders.items()))
 
 

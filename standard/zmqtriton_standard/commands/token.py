@@ -108,7 +108,7 @@ def _make(arguments: argparse.Namespace) -> None:
     of_user = {name: getattr(arguments, name) for name in Grant._fields if name != "digest"}
     grant = Grant(digest=digest, **of_user)
     if grant.expires is not None and grant.expires < _today():
-        raise ValueError(f"{grant.expires} is over")
+        raise ValueError(f"{grant.expires} is over: choose a later day")
     with _locked(arguments.file, create=True) as path:
         before = _lines(path)
         # the whole is checked, so that a server can read it in any case

@@ -202,7 +202,10 @@ def _is_back(stubs: list[dict[str, Any]], before: Container[int]) -> bool:
     """True once all processes are new and ready. Raises Unavailable if one has been given up."""
     for stub in stubs:
         if stub["state"] == "FAILED":
-            raise Unavailable(f"instance {stub['instance']} is given up: {stub['last_reason']}")
+            raise Unavailable(
+                f"instance {stub['instance']} is given up, see `zmqtriton-ctl explain "
+                f"{stub['model']}`: {stub['last_reason']}"
+            )
     return all(stub["state"] == "READY" and stub["serial"] not in before for stub in stubs)
 
 

@@ -127,11 +127,11 @@ def _to_array(value: Any, info: TensorInfo) -> Any:
         array = np.array(value)
         if array.dtype.kind in "biuf" and kind is not np.object_:
             if array.dtype.kind == "f" and np.dtype(kind).kind in "iu" and (array % 1).any():
-                raise ValueError("a fraction")
+                raise ValueError("a fraction, write whole numbers")
             if np.dtype(kind).kind in "iu":
                 limits = np.iinfo(kind)
                 if array.size and not limits.min <= array.min() <= array.max() <= limits.max:
-                    raise ValueError(f"outside {limits.min} to {limits.max}")
+                    raise ValueError(f"must be {limits.min} to {limits.max}")
             return array.astype(kind)
         if kind is np.object_:
             texts = [_encode_text(element) for element in array.astype(np.object_).ravel().tolist()]

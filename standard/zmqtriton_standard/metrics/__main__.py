@@ -35,9 +35,9 @@ class Samples(Protocol):
     answer: Callable[[wire.Call], wire.CallResult]
 
 
-#: Makes the keeper of the history.
+#: Makes the object that records metrics over time and answers calls about this history.
 SAMPLES = Hook[Callable[[Gateway, MachineLoad], Samples]]("metrics.samples")
-#: Makes a function that chooses the form of the page of metrics.
+#: Makes a function that chooses the format of the metrics page for a request.
 PAGE_FORM = Hook[Callable[[Gateway], Any]]("metrics.page_form")
 
 

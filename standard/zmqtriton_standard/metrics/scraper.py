@@ -23,7 +23,7 @@ from zmqtriton_standard.metrics.machine import Machine, MachineLoad
 from zmqtriton_standard.metrics.model_metrics import Series
 from zmqtriton_standard.metrics.processes import ModelUse
 
-#: Makes a coroutine function that returns text for the page, at each scrape.
+#: Makes a coroutine function. Each scrape calls it, and adds its text to the metrics page.
 TEXT = Hook[Callable[[Gateway], Callable[[], Awaitable[str]]]]("metrics.text")
 
 

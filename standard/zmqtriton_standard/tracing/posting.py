@@ -68,7 +68,9 @@ class Poster:
         except (OSError, http.client.HTTPException) as error:
             raise PostError(_reason(error), is_retryable=True) from None
         except UnicodeError:
-            raise PostError("its name can be that of no host", is_retryable=False) from None
+            raise PostError(
+                "its host name is invalid: correct the URL", is_retryable=False
+            ) from None
 
 
 def poster_to(destination: Destination) -> Poster:

@@ -157,7 +157,10 @@ def test_a_restart_in_vain_says_why(server: FakeServer) -> None:
     refused = run("restart", "m")
 
     assert 1 == refused.exit_code
-    assert "error: instance m_0_0 is given up: killed by [bold]SIGKILL\n" == refused.stderr
+    assert refused.stderr == (
+        "error: instance m_0_0 is given up, see `zmqtriton-ctl explain m`: "
+        "killed by [bold]SIGKILL\n"
+    )
 
 
 RELOADED: dict[str, Any] = {

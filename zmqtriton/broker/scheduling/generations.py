@@ -22,7 +22,8 @@ from zmqtriton_floor.settings.broker import BrokerSettings
 from zmqtriton_floor.settings.offers import Hook
 
 MAX_DEPARTED = 256
-#: Changes how a scheduler chooses instances, by the parameter of a model that asks for it.
+#: Changes how a scheduler chooses instances. The offer's name is a parameter in `config.pbtxt`: the
+#: function is called for models that have it.
 PLACEMENT = Hook[Callable[[Scheduler], None]]("broker.placement")
 
 

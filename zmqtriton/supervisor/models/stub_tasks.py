@@ -40,9 +40,9 @@ class TaskCode(NamedTuple):
     function: str
 
 
-#: A function that an instance runs in a thread next to its model, in the model's Python (3.8 and
-#: newer), by the name that `core.tasks.ask(instance, name, arguments, within_s)` has. It gets the
-#: instance, and the arguments by name, and returns what becomes JSON.
+#: Runs in an instance, in a thread next to the model, with the model's Python (3.8 and newer). A
+#: feature calls it by the name of the offer: `core.tasks.ask(instance, name, arguments, within_s)`.
+#: The function gets the instance and these arguments, and returns values that JSON can hold.
 TASK = Hook[Callable[..., Any]]("stub.task")
 
 

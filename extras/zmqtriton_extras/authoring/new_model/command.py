@@ -21,7 +21,8 @@ from zmqtriton_extras.authoring.new_model.draft import TYPES, Draft, Kind, Tenso
 from zmqtriton_extras.authoring.new_model.model_code import config_text, model_text
 from zmqtriton_extras.authoring.new_model.unit_tests import test_text
 
-#: Writes a form of `zmqtriton new`: a first word with an option, or NAME alone.
+#: Writes the files for one form of `zmqtriton new`. The offer's name is that form: `WORD --OPTION`,
+#: or `NAME`.
 FORM = Hook[Callable[[list[str]], int]]("new.form")
 _NAME = re.compile(r"[A-Za-z][A-Za-z0-9_-]*")
 _DIRECTORY = "models"

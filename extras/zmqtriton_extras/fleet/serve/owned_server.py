@@ -208,4 +208,4 @@ def _describe_end(status: int) -> str:
     name = str(-status)
     with suppress(ValueError):
         name = signal.Signals(-status).name
-    return f"was killed by {name}"
+    return f"was killed by {name}; its log says more"

@@ -295,7 +295,7 @@ def _read_record(inners: Dict[str, _PlainAdapter], needed: Any, document: Any) -
 
     def read(name: str) -> Any:
         if name not in inners:
-            raise MismatchError("there is no such field")
+            raise MismatchError(f"there is no such field; there are: {', '.join(inners)}")
         if name not in document:
             raise MismatchError("expected a value, got nothing")
         return inners[name].read(document[name])

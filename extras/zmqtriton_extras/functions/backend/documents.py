@@ -114,7 +114,7 @@ def _inner_of(value: Any) -> Any:
         return list(value)
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
         return {each.name: getattr(value, each.name) for each in dataclasses.fields(value)}
-    raise TypeError(f"no JSON for a value of type {shown(type(value).__name__)}")
+    raise TypeError(f"no JSON for a value of type {shown(type(value).__name__)}: convert it")
 
 
 def _unwritable(value: Any) -> None:
@@ -128,7 +128,7 @@ def _unwritable(value: Any) -> None:
     try:
         write(value)
     except (TypeError, ValueError):
-        raise MismatchError(f"no JSON for {described(value)}") from None
+        raise MismatchError(f"no JSON for {described(value)}: convert it") from None
 
 
 # --------------------------------------------------------- values of files
@@ -292,7 +292,7 @@ def kind_of_schema(schema: Dict[str, Any]) -> Kind:
         is_bytes = "contentEncoding" in inner
         if inner.get("type") == element.json_type and is_bytes is (python is bytes):
             return Scalars(python, depth)
-    raise HintError(f"there is no kind for {schema}")
+    raise HintError(f"no hint means the schema {schema}: use one of the guide's table")
 
 
 def without_end(hint: Any, end: type) -> Any:

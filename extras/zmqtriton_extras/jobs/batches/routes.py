@@ -264,7 +264,9 @@ async def _parts(req: HttpRequest) -> AsyncIterator[bytes]:
 def _checked(form: re.Pattern[str], name: str) -> str:
     """Return an id as the process of jobs makes them. Raises the error of any other name."""
     if not form.fullmatch(name):
-        raise falcon.HTTPError(404, description=f"There is no '{shown(name)}'")
+        raise falcon.HTTPError(
+            404, description=f"There is no '{shown(name)}': list yours without an id"
+        )
     return name
 
 

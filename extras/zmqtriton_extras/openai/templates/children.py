@@ -54,7 +54,9 @@ class Child:
         Raises the errors of templates.render, and InternalError for a template that takes too much.
         """
         if self._waiting >= _MAX_WAITING:
-            raise Unavailable(f"too many chats wait for the template of model '{self._model}'")
+            raise Unavailable(
+                f"too many chats wait for the template of model '{self._model}', try again"
+            )
         self._waiting += 1
         try:
             async with self._lock:

@@ -35,7 +35,7 @@ _MAX_COUNT = 2**63 - 1
 #: Characters of the longest sequence id that is accepted, as by this Triton.
 _MAX_CORRELATION_CHARACTERS = 128
 
-#: A parameter: the client of a decoupled model wants a final response, even an empty one.
+#: Parameter that gives a client of a decoupled model a final response in any case.
 EMPTY_FINAL = "triton_enable_empty_final_response"
 #: Parameters of a request that are not the model's, and the fields that may hold them.
 _RESERVED: dict[str, tuple[str, ...]] = {

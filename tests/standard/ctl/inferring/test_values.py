@@ -89,7 +89,7 @@ def test_what_is_no_text_is_refused(value: Any, reason: str) -> None:
 
 
 def test_numbers_must_fit_into_the_type() -> None:
-    for text, expected in (("300,1", "outside -128 to 127"), ("1.5,1", "a fraction")):
+    for text, expected in (("300,1", "must be -128 to 127"), ("1.5,1", "a fraction")):
         with pytest.raises(InvalidArgument, match=expected):
             read(text, "INT8")
 

@@ -79,7 +79,7 @@ def test_a_url_may_have_any_letters(receiver: Receiver) -> None:
 def test_a_host_that_cannot_be_is_an_error() -> None:
     url = f"http://{'a' * 70}.example/servers"
 
-    with pytest.raises(AnnounceError, match="its name can be that of no host"):
+    with pytest.raises(AnnounceError, match="its host name is invalid: correct the URL"):
         open_place(url, "")(LINE, WITHIN_S)
     assert own_host(url) == own_host("a.json")
 

@@ -274,7 +274,7 @@ def test_what_cannot_be_written_is_named_with_its_place(server: Server) -> None:
     status, document = server.request_json("/unwritable", {})
 
     text = "TypeError: output 'output'.rows.1.a: no JSON for a value of type object"
-    assert (500, text) == (status, document["error"])
+    assert (500, f"{text}: convert it") == (status, document["error"])
     assert eventually(lambda: "unwritable/1/model.py:" in server.log_text(), 30)
 
 

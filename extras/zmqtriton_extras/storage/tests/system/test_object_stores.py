@@ -336,7 +336,7 @@ def test_a_server_whose_only_bucket_refuses_it_says_so_and_ends(tmp_path: Path) 
         thread.join()
         refusing.server_close()
 
-    why = f"{url} cannot be listed: InvalidAccessKeyId: No such key."
+    why = f"{url} cannot be listed: InvalidAccessKeyId: No such key.; check URL and rights"
     assert 1 == server.returncode
     assert f"error: creating server: Internal - {why}" in server.log_text()
     assert "a secret" not in server.log_text()
