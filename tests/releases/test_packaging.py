@@ -73,6 +73,10 @@ answer: RouteAnswer = Case  # the only mistake
 """
 
 
+#: Kinds of files of the examples in the wheel; their scripts make others.
+SOURCES = {".py", ".md", ".pbtxt", ".json", ".jsonl", ""}
+
+
 CODE = re.compile("^```python\n(.*?)^```", re.DOTALL | re.MULTILINE)
 
 
@@ -102,8 +106,10 @@ def shipped_files() -> Iterator[tuple[Path, str]]:
                 name = path.relative_to(root).as_posix()
                 if "/tests/" not in name:  # those of extras
                     yield path, name
-    for path in files_of(ROOT / "deploy"):
-        yield path, f"zmqtriton_deploy/{path.relative_to(ROOT / 'deploy')}"
+    for name in ("deploy", "examples"):
+        for path in files_of(ROOT / name):
+            if name == "deploy" or path.suffix in SOURCES or path.name == "requirements.txt":
+                yield path, f"zmqtriton_{path.relative_to(ROOT)}"
 
 
 def installed_beside() -> Iterator[tuple[Path, str]]:
@@ -134,6 +140,7 @@ def copy_source(source: Path) -> None:
         copy = source / path.relative_to(ROOT)
         copy.parent.mkdir(parents=True, exist_ok=True)
         shutil.copy(path, copy)
+    (source / "examples" / "digits" / "digits.joblib").write_text("made by train.py")
 
 
 @pytest.fixture(scope="module")
@@ -182,7 +189,7 @@ def test_nothing_beside_the_packages_is_compiled_when_it_is_installed(
 def test_each_package_is_in_the_wheel_under_its_own_name(wheel: zipfile.ZipFile) -> None:
     packages = (
         "zmqtriton",
-        *(f"zmqtriton_{n}" for n in "deploy extras floor frontends protos standard".split()),
+        *(f"zmqtriton_{n}" for n in "deploy examples extras floor frontends protos standard".split()),
     )
 
     assert [] == sorted(set(packages) - {name.partition("/")[0] for name in wheel.namelist()})
