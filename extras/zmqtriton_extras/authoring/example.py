@@ -31,10 +31,9 @@ def run_example(words: list[str]) -> int:
             f"{', '.join(examples)}\n"
         )
         return 1
-    name = words[0]
-    directory = Path(words[1]) if len(words) > 1 else Path(f"zmqtriton-{name}")
+    directory = Path(words[1] if len(words) > 1 else f"zmqtriton-{words[0]}")
     try:
-        copy_missing(examples[name], directory)
+        copy_missing(examples[words[0]], directory)
     except OSError as error:
         sys.stderr.write(f"error: cannot write the example: {error}\n")
         return 1
@@ -44,11 +43,10 @@ def run_example(words: list[str]) -> int:
 
 def _help() -> str:
     """Return the help; each example's first line is its title."""
-    titles = {
-        name: (folder / "README.md").read_text().splitlines()[0]
+    shown = "".join(
+        f"  {name:19}{(folder / 'README.md').read_text().splitlines()[0].lstrip('# ')}\n"
         for name, folder in folders().items()
-    }
-    shown = "".join(f"  {name:19}{title.lstrip('# ')}\n" for name, title in titles.items())
+    )
     return (
         "Usage: zmqtriton example NAME [DIRECTORY]\n\n"
         "Writes models, a script that makes or serves them, and a client, by default to\n"
@@ -72,8 +70,7 @@ def copy_missing(source: Path, directory: Path) -> None:
     for path in (*source.rglob("*"), *source.parent.glob("conftest.py")):
         if path.is_dir() or "__pycache__" in path.parts:
             continue
-        is_inside = source in path.parents
-        target = directory / (path.relative_to(source) if is_inside else path.name)
+        target = directory / path.relative_to(source if source in path.parents else source.parent)
         if not target.exists():
             target.parent.mkdir(parents=True, exist_ok=True)
             shutil.copyfile(path, target)
@@ -81,10 +78,9 @@ def copy_missing(source: Path, directory: Path) -> None:
 
 def guide(directory: Path) -> str:
     begin = f"\nThe example is in {directory}; {directory}/README.md says what it shows."
-    if (directory / "job.py").exists():
-        return f"{begin} It runs by\n\n  python {directory}/job.py\n\n"
-    for notebook in directory.glob("*.ipynb"):
-        return f"{begin} It is opened by\n\n  jupyter notebook {notebook}\n\n"
+    for file, command in (("job.py", "python"), ("bind.ipynb", "jupyter notebook")):
+        if (directory / file).exists():
+            return f"{begin} Run it by\n\n  {command} {directory}/{file}\n\n"
     if (directory / "requirements.txt").exists():
         parts = (directory / "README.md").read_text().split("\n\n")
         commands = next((part for part in parts if part.startswith("    ")), "")

@@ -61,7 +61,6 @@ def test_help_writes_nothing(
 
 
 #: What is told of beside its page, and is there.
-REPOSITORY = ("make.py", "models", "client.py")
 PLACES = {
     "batch": ("job.py",),
     "bind": ("serve.py", "client.py"),
@@ -75,8 +74,8 @@ def test_what_is_written_is_told_and_the_users_changes_are_kept(
 ) -> None:
     directory = tmp_path / "mine"
     assert 0 == main(["example", name, str(directory)])
-    is_in_gallery = (directory / "requirements.txt").exists()
-    places = ("README.md", *PLACES.get(name, () if is_in_gallery else REPOSITORY))
+    others = () if (directory / "requirements.txt").exists() else ("make.py", "models", "client.py")
+    places = ("README.md", *PLACES.get(name, others))
     (directory / places[-1]).write_text("changed")
 
     assert 0 == main(["new", "--from", name, str(directory)])

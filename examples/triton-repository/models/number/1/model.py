@@ -19,11 +19,11 @@ class TritonPythonModel:
         if not crops:
             error = pb_utils.TritonError("nothing is written there")
             return pb_utils.InferenceResponse(error=error)
-        found = await asyncio.gather(*map(self.digit, crops))
-        number = "".join(str(digit) for digit, _ in found)
+        digits = await asyncio.gather(*map(self.digit, crops))
+        number = "".join(str(digit) for digit, _ in digits)
         outputs = {
             "NUMBER": np.array([number.encode()], object),
-            "PROBABILITY": np.array([np.prod([each for _, each in found])], np.float32),
+            "PROBABILITY": np.array([np.prod([each for _, each in digits])], np.float32),
         }
         tensors = [pb_utils.Tensor(name, value) for name, value in outputs.items()]
         return pb_utils.InferenceResponse(tensors)
