@@ -47,7 +47,7 @@ class Draw:
             mean = np.sqrt(before) * clean + np.sqrt(max(1 - before - kept, 0)) * noise
             picture = mean + np.sqrt(kept) * rng.normal(size=picture.shape)
             if step in shown:
-                yield as_image(clean, size)
+                yield as_image(picture.clip(-1, 1), size)
 
 
 def as_image(picture: np.ndarray, size: int) -> Image:

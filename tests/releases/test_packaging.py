@@ -74,7 +74,7 @@ answer: RouteAnswer = Case  # the only mistake
 
 
 #: Kinds of files of the examples in the wheel; their scripts make others.
-SOURCES = {".py", ".md", ".pbtxt", ".json", ".jsonl", ""}
+SOURCES = {".py", ".md", ".pbtxt", ".json", ".jsonl", ".bin", ".npy", ""}
 
 
 CODE = re.compile("^```python\n(.*?)^```", re.DOTALL | re.MULTILINE)
