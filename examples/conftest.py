@@ -88,7 +88,8 @@ def replay(requests: Path, port: int) -> None:
     command = [tool, "--server", str(port), "replay", requests, "--json"]
     printed = subprocess.run(command, stdout=subprocess.PIPE, timeout=PATIENCE_S, check=False)
     results = json.loads(printed.stdout)["results"]
-    assert results and "failed" not in results, results
+    assert results
+    assert "failed" not in results, results
 
 
 def free_ports(count: int) -> list[int]:

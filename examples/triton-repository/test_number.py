@@ -5,8 +5,8 @@ from pathlib import Path
 import joblib
 import numpy as np
 import pytest
-from client import read
 from PIL import Image
+from read_number import read
 from sklearn.datasets import load_digits
 from sklearn.model_selection import train_test_split
 from train import picture_of
@@ -17,7 +17,7 @@ def test_numbers_are_read_as_the_machine_reads_their_digits(make, serve, here: P
     make("train.py", "number.png")
     server, data = serve("models"), load_digits()
     machine = joblib.load(here / "models" / "classify" / "1" / "digits.joblib")
-    _, unseen, _, expected = train_test_split(data.data, data.target, random_state=0)
+    _, unseen, _, _ = train_test_split(data.data, data.target, random_state=0)
     url = f"localhost:{server.port}"
     right = []
     for length in range(1, 11):

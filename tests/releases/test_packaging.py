@@ -180,7 +180,10 @@ def test_nothing_beside_the_packages_is_compiled_when_it_is_installed(
 def test_each_package_is_in_the_wheel_under_its_own_name(wheel: zipfile.ZipFile) -> None:
     packages = (
         "zmqtriton",
-        *(f"zmqtriton_{n}" for n in "deploy examples extras floor frontends protos standard".split()),
+        *(
+            f"zmqtriton_{n}"
+            for n in "deploy examples extras floor frontends protos standard".split()
+        ),
     )
 
     assert [] == sorted(set(packages) - {name.partition("/")[0] for name in wheel.namelist()})

@@ -57,8 +57,7 @@ def _help() -> str:
 def folders() -> dict[str, Path]:
     """Return the directories of all examples by their names."""
     of_add_ons = [
-        addons.directory_of(add_on.package) / "examples"
-        for add_on in addons.own_add_ons().values()
+        addons.directory_of(add_on.package) / "examples" for add_on in addons.own_add_ons().values()
     ]
     rooms = (*of_add_ons, addons.directory_of(_GALLERY))
     pages = (page for room in rooms for page in room.glob("*/README.md"))

@@ -61,8 +61,8 @@ def _parser() -> argparse.ArgumentParser:
         "and, in the current directory, its test and a client.",
         epilog="`zmqtriton new --from NAME DIRECTORY` writes an example, which `zmqtriton example "
         "--help` lists. `zmqtriton new test --from CAPTURES --model NAME` writes a test of "
-        f"captured requests. Types are {', '.join(TYPES)}, and STRING for BYTES. DIMS are sizes with commas "
-        "between them, without that of a batch; -1, the default, is any size.",
+        f"captured requests. Types are {', '.join(TYPES)}, and STRING for BYTES. DIMS are sizes "
+        "with commas between them, without that of a batch; -1, the default, is any size.",
     )
     parser.add_argument("name", metavar="NAME", help="name of the model")
     parser.add_argument(

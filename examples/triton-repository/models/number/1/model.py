@@ -1,4 +1,4 @@
-"""Which number is in this picture? Finds its digits, and asks the ensemble for all at once (BLS)."""
+"""Which number is in this picture? Finds digits, and asks the ensemble for all at once (BLS)."""
 
 import asyncio
 
