@@ -15,6 +15,7 @@ from pathlib import Path
 
 from zmqtriton.sdk.process import addons
 
+#: Package of the examples with requirements.
 _GALLERY = "zmqtriton_examples"
 
 
