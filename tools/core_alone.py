@@ -86,7 +86,8 @@ def test_without(names: Sequence[str]) -> int:
         copy, site = Path(directory, "copy"), Path(directory, "site")
         site.mkdir()
         copy_but(copy, [f"{EXTRAS}/{name}" for name in extras])
-        (site / "zmqtriton_deploy").symlink_to(copy / "deploy")  # as setup.cfg calls it
+        for name in ("deploy", "examples"):
+            (site / f"zmqtriton_{name}").symlink_to(copy / name)  # as setup.cfg calls them
         environment = environment_of(copy, site, "standard", "extras")
         environment[LEFT_OUT] = " ".join(extras)
         words = ["-n", "auto", "-m", "not system and not triton and not gpu"]

@@ -40,14 +40,14 @@ class Draw:
         shown = set(np.linspace(len(SIGNAL) - 1, 0, previews + 1).astype(int)[1:])
         for step in range(len(SIGNAL) - 1, -1, -1):
             seen = features(picture, np.array([step]), np.array([digit]))
-            noise, signal = self.network.predict(seen), SIGNAL[step]
-            clean = ((picture - np.sqrt(1 - signal) * noise) / np.sqrt(signal)).clip(-1, 1)
+            clean, signal = self.network.predict(seen).clip(-1, 1), SIGNAL[step]
+            noise = (picture - np.sqrt(signal) * clean) / np.sqrt(1 - signal)
             before = SIGNAL[step - 1] if step else 1.0
             kept = (1 - before) / (1 - signal) * (1 - signal / before)
             mean = np.sqrt(before) * clean + np.sqrt(max(1 - before - kept, 0)) * noise
             picture = mean + np.sqrt(kept) * rng.normal(size=picture.shape)
             if step in shown:
-                yield as_image(clean, size)
+                yield as_image(picture.clip(-1, 1), size)
 
 
 def as_image(picture: np.ndarray, size: int) -> Image:

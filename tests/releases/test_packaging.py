@@ -73,6 +73,10 @@ answer: RouteAnswer = Case  # the only mistake
 """
 
 
+#: Kinds of files of the examples in the wheel; their scripts make others.
+SOURCES = {".py", ".md", ".pbtxt", ".json", ".jsonl", ".bin", ".npy", ""}
+
+
 CODE = re.compile("^```python\n(.*?)^```", re.DOTALL | re.MULTILINE)
 
 
@@ -102,8 +106,10 @@ def shipped_files() -> Iterator[tuple[Path, str]]:
                 name = path.relative_to(root).as_posix()
                 if "/tests/" not in name:  # those of extras
                     yield path, name
-    for path in files_of(ROOT / "deploy"):
-        yield path, f"zmqtriton_deploy/{path.relative_to(ROOT / 'deploy')}"
+    for name in ("deploy", "examples"):
+        for path in files_of(ROOT / name):
+            if name == "deploy" or path.suffix in SOURCES or path.name == "requirements.txt":
+                yield path, f"zmqtriton_{path.relative_to(ROOT)}"
 
 
 def installed_beside() -> Iterator[tuple[Path, str]]:
@@ -134,6 +140,7 @@ def copy_source(source: Path) -> None:
         copy = source / path.relative_to(ROOT)
         copy.parent.mkdir(parents=True, exist_ok=True)
         shutil.copy(path, copy)
+    (source / "examples" / "digits" / "digits.joblib").write_text("made by train.py")
 
 
 @pytest.fixture(scope="module")
@@ -143,10 +150,12 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> Iterator[zipfile.ZipFile]
 
 
 def test_the_wheel_holds_every_file_of_every_package(wheel: zipfile.ZipFile) -> None:
-    packed = set(wheel.namelist())
+    shipped = {name for _, name in (*shipped_files(), *installed_beside())}
+    shipped.update(f"{name}/__init__.py" for name in FOR_TESTS_OF_MODELS)
+    written = runpy.run_path(str(ROOT / "setup.py"))["public_files"]()
+    shipped.update(f"zmqtriton/{file.path}" for file in written)
 
-    files = (*shipped_files(), *installed_beside())
-    assert [] == sorted(name for _, name in files if name not in packed)
+    assert shipped == {name for name in wheel.namelist() if ".dist-info/" not in name}
 
 
 @pytest.mark.long("releases/test_packaging.py::test_the_wheel_holds_every_file_of_every_package")
@@ -157,17 +166,6 @@ def test_the_sdist_holds_every_file_where_it_is_here(tmp_path: Path) -> None:
     files = [path for path, _ in (*shipped_files(), *installed_beside())]
     names = [f"zmqtriton-{__version__}/{path.relative_to(ROOT)}" for path in files]
     assert [] == sorted(name for name in names if name not in packed)
-
-
-def test_the_wheel_holds_nothing_else(wheel: zipfile.ZipFile) -> None:
-    shipped = {name for _, name in (*shipped_files(), *installed_beside())}
-    shipped.update(f"{name}/__init__.py" for name in FOR_TESTS_OF_MODELS)
-    written = runpy.run_path(str(ROOT / "setup.py"))["public_files"]()
-    shipped.update(f"zmqtriton/{file.path}" for file in written)
-
-    assert [] == [
-        name for name in wheel.namelist() if name not in shipped and ".dist-info/" not in name
-    ]
 
 
 def test_nothing_beside_the_packages_is_compiled_when_it_is_installed(
@@ -182,7 +180,10 @@ def test_nothing_beside_the_packages_is_compiled_when_it_is_installed(
 def test_each_package_is_in_the_wheel_under_its_own_name(wheel: zipfile.ZipFile) -> None:
     packages = (
         "zmqtriton",
-        *(f"zmqtriton_{n}" for n in "deploy extras floor frontends protos standard".split()),
+        *(
+            f"zmqtriton_{n}"
+            for n in "deploy examples extras floor frontends protos standard".split()
+        ),
     )
 
     assert [] == sorted(set(packages) - {name.partition("/")[0] for name in wheel.namelist()})
@@ -220,11 +221,9 @@ def test_both_worlds_of_protobuf_are_allowed_and_no_client_is_needed() -> None:
 
 def test_the_packages_say_that_they_are_typed() -> None:
     files = [(path, name) for path, name in shipped_files() if path.suffix == ".py"]
-    packages = [path.parent for path, name in files if name.count("/") == 1]
+    packages = {path.parent for path, name in files if name.count("/") == 1}
 
-    assert [] == sorted(
-        {str(path.relative_to(ROOT)) for path in packages if not (path / "py.typed").exists()}
-    )
+    assert {ROOT / "examples"} == {path for path in packages if not (path / "py.typed").exists()}
 
 
 def test_a_model_is_tested_without_a_server_as_the_guide_says(

@@ -20,7 +20,7 @@ ADDON = AddOn(
         ),
         "example": Command(
             ".example:run_example",
-            "example name [directory]        write an example pipeline",
+            "example name [directory]        write an example",
         ),
     },
     public={"testing": ".testing"},

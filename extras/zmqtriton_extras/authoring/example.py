@@ -1,8 +1,9 @@
 """`zmqtriton example [NAME [DIRECTORY]]`: writes models to learn from, and commands to try.
 
 Each example is a directory with a client, and a model repository with a script that makes its
-weights, or a script that serves. It is in the folder `examples` of the add-on that it shows;
-examples without an add-on are here. This module knows nothing of what the models do.
+weights, or a script that serves. It is in the folder `examples` of the add-on that it shows.
+Examples with requirements are in `examples/` of the repository, which is installed as the package
+zmqtriton_examples. This module knows nothing of what the models do.
 """
 
 from __future__ import annotations
@@ -13,6 +14,9 @@ import sys
 from pathlib import Path
 
 from zmqtriton.sdk.process import addons
+
+#: Package of the examples with requirements.
+_GALLERY = "zmqtriton_examples"
 
 
 def run_example(words: list[str]) -> int:
@@ -28,10 +32,9 @@ def run_example(words: list[str]) -> int:
             f"{', '.join(examples)}\n"
         )
         return 1
-    name = words[0]
-    directory = Path(words[1]) if len(words) > 1 else Path(f"zmqtriton-{name}")
+    directory = Path(words[1] if len(words) > 1 else f"zmqtriton-{words[0]}")
     try:
-        copy_missing(examples[name], directory)
+        copy_missing(examples[words[0]], directory)
     except OSError as error:
         sys.stderr.write(f"error: cannot write the example: {error}\n")
         return 1
@@ -41,11 +44,10 @@ def run_example(words: list[str]) -> int:
 
 def _help() -> str:
     """Return the help; each example's first line is its title."""
-    titles = {
-        name: (folder / "README.md").read_text().splitlines()[0]
+    shown = "".join(
+        f"  {name:19}{(folder / 'README.md').read_text().splitlines()[0].lstrip('# ')}\n"
         for name, folder in folders().items()
-    }
-    shown = "".join(f"  {name:12}{title.lstrip('# ')}\n" for name, title in titles.items())
+    )
     return (
         "Usage: zmqtriton example NAME [DIRECTORY]\n\n"
         "Writes models, a script that makes or serves them, and a client, by default to\n"
@@ -55,20 +57,20 @@ def _help() -> str:
 
 def folders() -> dict[str, Path]:
     """Return the directories of all examples by their names."""
-    pages = (
-        page
-        for add_on in addons.own_add_ons().values()
-        for page in addons.directory_of(add_on.package).glob("examples/*/README.md")
-    )
+    of_add_ons = [
+        addons.directory_of(add_on.package) / "examples" for add_on in addons.own_add_ons().values()
+    ]
+    rooms = (*of_add_ons, addons.directory_of(_GALLERY))
+    pages = (page for room in rooms for page in room.glob("*/README.md"))
     return dict(sorted((page.parent.name, page.parent) for page in pages))
 
 
 def copy_missing(source: Path, directory: Path) -> None:
-    """Copy files without overwriting anything. Raises OSError."""
-    for path in sorted(source.rglob("*")):
+    """Copy files, and the fixtures of their tests, without overwriting anything. Raises OSError."""
+    for path in (*source.rglob("*"), *source.parent.glob("conftest.py")):
         if path.is_dir() or "__pycache__" in path.parts:
             continue
-        target = directory / path.relative_to(source)
+        target = directory / path.relative_to(source if source in path.parents else source.parent)
         if not target.exists():
             target.parent.mkdir(parents=True, exist_ok=True)
             shutil.copyfile(path, target)
@@ -76,10 +78,13 @@ def copy_missing(source: Path, directory: Path) -> None:
 
 def guide(directory: Path) -> str:
     begin = f"\nThe example is in {directory}; {directory}/README.md says what it shows."
-    if (directory / "job.py").exists():
-        return f"{begin} It runs by\n\n  python {directory}/job.py\n\n"
-    for notebook in directory.glob("*.ipynb"):
-        return f"{begin} It is opened by\n\n  jupyter notebook {notebook}\n\n"
+    for file, command in (("job.py", "python"), ("bind.ipynb", "jupyter notebook")):
+        if (directory / file).exists():
+            return f"{begin} Run it by\n\n  {command} {directory}/{file}\n\n"
+    if (directory / "requirements.txt").exists():
+        parts = (directory / "README.md").read_text().split("\n\n")
+        commands = next((part for part in parts if part.startswith("    ")), "")
+        return f"{begin} Start with\n\n    cd {directory}\n{commands}\n\n"
     if (directory / "models").exists():
         described = directory / "example.json"
         example = json.loads(described.read_text()) if described.exists() else {}

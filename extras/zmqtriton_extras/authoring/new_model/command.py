@@ -15,6 +15,7 @@ from typing import Any
 from zmqtriton.sdk.models import load_config
 from zmqtriton.sdk.process import Hook, addons, load_reference
 from zmqtriton.sdk.wire import ZmqTritonError, datatypes
+from zmqtriton_extras.authoring.example import run_example
 from zmqtriton_extras.authoring.new_model.chat import chat_curl, chat_texts
 from zmqtriton_extras.authoring.new_model.client_code import client_text, curl_text
 from zmqtriton_extras.authoring.new_model.draft import TYPES, Draft, Kind, TensorSpec, read_tensor
@@ -31,6 +32,8 @@ _INPUT, _OUTPUT = "X:FP32:-1", "Y:FP32:-1"
 
 def run_new(words: list[str]) -> int:
     """Run the command and return the exit status."""
+    if words[:1] == ["--from"]:
+        return run_example(words[1:])
     for form, reference in FORM.named_in(addons.offers()).items():
         word, _, option = form.partition(" ")
         is_name = len(words) == 1 and words[0].isidentifier()
@@ -57,9 +60,10 @@ def _parser() -> argparse.ArgumentParser:
         description="Write a first model, which can be served, tested and asked as it is. By its "
         "name alone it is a function. With any option it is a class: config.pbtxt and model.py, "
         "and, in the current directory, its test and a client.",
-        epilog="`zmqtriton new test --from CAPTURES --model NAME` writes a test of captured "
-        f"requests. Types are {', '.join(TYPES)}, and STRING for BYTES. DIMS are sizes with commas "
-        "between them, without that of a batch; -1, the default, is any size.",
+        epilog="`zmqtriton new --from NAME DIRECTORY` writes an example, which `zmqtriton example "
+        "--help` lists. `zmqtriton new test --from CAPTURES --model NAME` writes a test of "
+        f"captured requests. Types are {', '.join(TYPES)}, and STRING for BYTES. DIMS are sizes "
+        "with commas between them, without that of a batch; -1, the default, is any size.",
     )
     parser.add_argument("name", metavar="NAME", help="name of the model")
     parser.add_argument(

@@ -43,7 +43,9 @@ def test_an_example_that_is_unknown_is_answered_with_those_there_are(
 
     assert (
         "error: there is no example 'imgae'; usage: zmqtriton example NAME [DIRECTORY], "
-        "NAME one of batch, bind, chat, image, notebook, onnx, sentiment, torch, trees\n"
+        "NAME one of batch, bind, chat, digits, file-types, forecast, image, language-model, "
+        "notebook, onnx, pictures, search, sentiment, speech, tables, text-in-images, torch, "
+        "trees, triton-repository\n"
     ) == capsys.readouterr().err
 
 
@@ -72,10 +74,11 @@ def test_what_is_written_is_told_and_the_users_changes_are_kept(
 ) -> None:
     directory = tmp_path / "mine"
     assert 0 == main(["example", name, str(directory)])
-    places = ("README.md", *PLACES.get(name, ("make.py", "models", "client.py")))
+    others = () if (directory / "requirements.txt").exists() else ("make.py", "models", "client.py")
+    places = ("README.md", *PLACES.get(name, others))
     (directory / places[-1]).write_text("changed")
 
-    assert 0 == main(["example", name, str(directory)])
+    assert 0 == main(["new", "--from", name, str(directory)])
 
     assert "changed" == (directory / places[-1]).read_text()
     output = capsys.readouterr().out
@@ -84,11 +87,13 @@ def test_what_is_written_is_told_and_the_users_changes_are_kept(
     ]
 
 
-#: All but that of images, which has to have them first.
+#: All but that of images, which has to have them first, and those that need further packages.
 CLIENTS = [
     folder / "client.py"
     for name, folder in folders().items()
-    if name != "image" and (folder / "client.py").exists()
+    if name != "image"
+    and (folder / "client.py").exists()
+    and not (folder / "requirements.txt").exists()
 ]
 ANOTHER = pytest.mark.long(
     "extras/authoring/test_examples.py::test_a_client_without_a_server_says_so_in_one_sentence"
