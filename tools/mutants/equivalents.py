@@ -20,9 +20,6 @@ EQUIVALENTS: dict[str, str] = {
     f"{_ENTRANCE}/ask.py -: 0 in begun_ns: int = 0 -> 1": (
         "both are long ago, and every protocol says when"
     ),
-    f"{_GATEWAY}/broker_link.py BrokerLink._read: if dealer.is_dry -> if True": (
-        "a shortcut: what is still to be read wakes the loop again"
-    ),
     f"{_STUB}/api/tensor.py Tensor.__init__: if type(name) is not str -> if False": (
         "a shortcut: a str stays as it is"
     ),
