@@ -1,4 +1,8 @@
-"""The tables hold what they promise: names once, answers for all, enough of them errors."""
+"""The tables hold what they promise, and the same arrivals form the same batches as in real Triton.
+
+Batches: their sizes, how often each was executed, the counters, and the order in which the model
+saw the requests.
+"""
 
 from __future__ import annotations
 

@@ -232,8 +232,11 @@ class Batch:
         for row in range(1 if first is None else first.shape()[0]):
             key = self._key(request, tensors, row)
             first_values = self._calls[key][0].values if key in self._calls else _NOTHING
-            singles = {each.name for each in self._singles}
-            shared = {name: first_values[name] for name in singles & first_values.keys()}
+            shared = {
+                each.name: first_values[each.name]
+                for each in self._singles
+                if each.name in first_values
+            }
             values = arguments(self._signature, request, tensors, row, shared)
             self._calls.setdefault(key, []).append(_Entry(place, row, values))
 

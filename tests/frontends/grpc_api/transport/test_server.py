@@ -315,6 +315,8 @@ NAMES = sorted({*floods.FLOODS} - {"fields", "table sizes", "large entries", "hu
 
 
 class Turning:
+    """A server with the loop of the test: it does nothing while the test does something."""
+
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self._loop = loop
         self._server: NativeServer
