@@ -52,5 +52,6 @@ def check(value_of: Callable[[str], Any], environment: Mapping[str, str]) -> Non
     kind = environment.get("SAGEMAKER_TRITON_INFERENCE_TYPE", "infer")
     if value_of("allow_sagemaker") and kind not in _INFERENCE_TYPES:
         raise server_options.BadValue(
-            f"SAGEMAKER_TRITON_INFERENCE_TYPE: '{kind}' must be of {', '.join(_INFERENCE_TYPES)}"
+            f"SAGEMAKER_TRITON_INFERENCE_TYPE: '{kind}' must be one of "
+            f"{', '.join(_INFERENCE_TYPES)}"
         )

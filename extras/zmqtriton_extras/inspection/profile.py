@@ -250,14 +250,14 @@ def _number(value: Any, limit: int) -> int:
     """Return an integer between 0 and a limit. Raises ValueError for another one."""
     number = int(value)
     if not 0 <= number <= limit:
-        raise ValueError(f"expected a number from 0 to {limit}, got {number}")
+        raise ValueError(f"expected a number from 0 to {limit}")
     return number
 
 
 def _seconds(value: Any, least: float) -> float:
     seconds = float(value)
     if not least <= seconds <= _MOST_SECONDS:
-        raise ValueError(f"expected {least:g} to {_MOST_SECONDS} seconds, got {seconds:g}")
+        raise ValueError(f"expected {least:g} to {_MOST_SECONDS} seconds")
     return seconds
 
 

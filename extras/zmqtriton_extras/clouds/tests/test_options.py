@@ -87,7 +87,7 @@ def test_variables_that_cannot_be_meant_are_refused() -> None:
         refusal_of(REPOSITORY, AIP_HTTP_PORT="x") == "AIP_HTTP_PORT: 'x' must be a port, 1 to 65535"
     )
     message = refusal_of(REPOSITORY, "--allow-sagemaker=1", SAGEMAKER_TRITON_INFERENCE_TYPE="train")
-    assert message.startswith("SAGEMAKER_TRITON_INFERENCE_TYPE: 'train' must be of infer, ")
+    assert message.startswith("SAGEMAKER_TRITON_INFERENCE_TYPE: 'train' must be one of infer, ")
     assert started_with(REPOSITORY, SAGEMAKER_TRITON_INFERENCE_TYPE="train").allow_http
 
 
