@@ -37,7 +37,8 @@ from zmqtriton_floor.settings.offers import Hook, Offers
 
 #: The packages of the distribution's own add-ons: what every operator expects, and the rest.
 SHELVES = ("zmqtriton_standard", "zmqtriton_extras")
-#: Names of your commands, by the group of `zmqtriton-ctl --help` that lists them.
+#: Names of your commands, with spaces between them. The offer's name is the group of
+#: `zmqtriton-ctl --help` that lists them.
 GROUPS = Hook[str]("ctl.group")
 #: The file of a shelf with an add-on and a name in each line, also of add-ons that are left out.
 NAMES = "names.txt"

@@ -18,7 +18,7 @@ from zmqtriton_floor.settings.offers import Hook
 class TokenCounts(Protocol):
     """A module that counts the tokens which models have generated."""
 
-    #: Returns the tokens by `model:version`, of the server with this runtime directory.
+    #: Gets the server's runtime directory, and returns the number of tokens by `model:version`.
     made_tokens: Callable[[Path], Dict[str, int]]
 
 

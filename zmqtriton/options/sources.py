@@ -131,9 +131,9 @@ def _line_of(name: str, text: str) -> str:
 class Variables(Protocol):
     """A module for variables of the environment; both functions raise `BadValue`."""
 
-    #: Returns the options that have other defaults there, by field.
+    #: Gets the environment, and returns the changed defaults by field.
     defaults: Callable[[Mapping[str, str]], Mapping[str, Any]]
-    #: Called with a function that returns an option by its field, and with the environment.
+    #: Gets a function that returns an option by its field, and the environment.
     check: Callable[[Callable[[str], Any], Mapping[str, str]], None]
 
 

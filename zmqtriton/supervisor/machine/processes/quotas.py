@@ -89,7 +89,7 @@ class ControlGroups(Protocol):
         """Remove all groups, once the processes of models are dead."""
 
 
-#: Makes groups of processes, so that the kernel limits models.
+#: Makes groups of processes, so that the kernel limits memory and processors of models.
 PROCESS_GROUPS = Hook[Callable[[], ControlGroups]]("supervisor.process_groups")
 
 
