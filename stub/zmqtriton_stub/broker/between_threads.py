@@ -23,7 +23,8 @@ class Bell:
     def ring(self) -> None:
         # a full pipe wakes it as well
         with contextlib.suppress(BlockingIOError):
-            os.write(self._other_end, b"\0")
+            if self._other_end >= 0:
+                os.write(self._other_end, b"\0")
 
     def silence(self) -> None:
         with contextlib.suppress(BlockingIOError):
@@ -33,6 +34,7 @@ class Bell:
         # not before: whoever may still ring would write to another's descriptor
         os.close(self.descriptor)
         os.close(self._other_end)
+        self._other_end = -1  # a destructor of the same garbage may ring yet
 
 
 class ThreadOutbox:

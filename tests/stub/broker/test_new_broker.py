@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import gc
 import threading
+import weakref
 from collections.abc import Iterable
 from pathlib import Path
 
@@ -16,7 +18,7 @@ from tests.support.waiting import eventually
 from zmqtriton.broker.service import Hellos
 from zmqtriton_floor import wire
 from zmqtriton_stub.broker import unconfirmed_answers
-from zmqtriton_stub.broker.between_threads import ThreadOutbox
+from zmqtriton_stub.broker.between_threads import Bell, ThreadOutbox
 from zmqtriton_stub.broker.connection import hellos
 from zmqtriton_stub.broker.unconfirmed_answers import (
     MAX_BODY_BYTES,
@@ -272,3 +274,20 @@ def test_nobody_waits_for_one_who_is_sending() -> None:
     # then
     assert had_been_sent == []
     assert sent == [1, 2]
+
+
+def test_a_bell_that_is_garbage_first_can_be_rung_by_the_rest_of_it() -> None:
+    class Ringer:
+        def __init__(self, bell: Bell) -> None:
+            self.bell, self.itself = bell, self
+
+        def __del__(self) -> None:
+            self.bell.ring()
+
+    first = Bell()  # the collector's order
+    ringer = weakref.ref(Ringer(first))
+
+    del first
+    gc.collect()
+
+    assert ringer() is None  # an error of a destructor fails the test
