@@ -76,7 +76,7 @@ class Request:
         try:
             return documents.parse(self.bytes, limits=documents.limits_of(max_bytes))
         except documents.LargeDocumentError as error:
-            raise RouteError(413, f"the body is too large, send less: {error}") from None
+            raise RouteError(413, f"the body is too large: {error}") from None
         except ValueError as error:
             raise RouteError(400, f"the body must be JSON: {error}") from None
 
