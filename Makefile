@@ -85,7 +85,7 @@ kind-frameworks: .venv-frameworks/stamp
 
 # Real models, each from its README; what they need, and what they make, takes a GB.
 kind-examples: .venv-examples/stamp
-	.venv-examples/bin/python -m pytest -q --rootdir=examples --confcutdir=examples -c /dev/null examples $(ARGS)
+	.venv-examples/bin/python -m pytest -q -p no:cacheprovider --rootdir=examples --confcutdir=examples -c /dev/null examples $(ARGS)
 
 # Several nodes of a Ray cluster on this machine; needs haproxy.
 kind-fleet: .venv-ray/stamp
