@@ -111,7 +111,8 @@ class Plan:
         self.enqueue(make(ticket))
         if within_s:
             late = DeadlineExceeded(f"no answer within {within_s:g} s")
-            self.call_later(within_s, lambda: self.answer(ticket, late))
+            timer = self.call_later(within_s, lambda: self.answer(ticket, late))
+            answer.at_end(timer.cancel)
         return answer
 
     def forget(self, ticket: int) -> None:
