@@ -40,8 +40,8 @@ BackendPlace = Path | Callable[[str], Package | None]
 
 #: A package whose `model.py` runs each model with this backend.
 BACKEND = Hook[ModuleType]("models.backend")
-#: Name of the module that a backend imports, as in "torch"; if its packages have other names, these
-#: follow, with spaces between them. The offer's name is the backend. `check` uses them.
+#: Module that a backend imports, then its packages if their names differ: "torch", or
+#: "cv2 opencv-python". The offer's name is the backend. `check` uses them.
 FRAMEWORK = Hook[str]("models.framework")
 #: Returns the names of the models that a Python file defines without a `config.pbtxt`. The offer's
 #: name is their backend.
