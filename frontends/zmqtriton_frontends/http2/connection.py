@@ -309,7 +309,7 @@ class Http2Connection(ControlFrames):
             self._refuse_new(number, frames.PROTOCOL_ERROR)
             return
         stream = read.begin(self, number)
-        if not stream.is_open:
+        if not stream.is_open:  # it was answered as it was made
             return
         stream.announced = read.content_length
         self.streams[number] = stream

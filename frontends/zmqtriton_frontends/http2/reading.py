@@ -20,7 +20,7 @@ _HEADER_BYTES = frames.HEADER_BYTES
 #: Frames that one block of headers may be cut into: HEADERS and its CONTINUATIONs.
 _BLOCK_FRAMES = 32
 
-#: Flags of a HEADERS frame that say how its payload is to be read.
+#: Flags of a HEADERS frame that decide how its payload is read.
 _BLOCK_FLAGS = frames.END_HEADERS | frames.PADDED | frames.HAS_PRIORITY
 
 _NOTHING = memoryview(b"")
@@ -121,6 +121,7 @@ class FrameReader:
                 break
             position = stop
             payload = bytes(data[start:stop])
+            # a whole block, as nearly always
             is_block = kind == frames.HEADERS and flags & _BLOCK_FLAGS == frames.END_HEADERS
             if self._block_stream or (is_of_headers and not (is_block and number & 1)):
                 self._add_to_block(kind, flags, number, payload)

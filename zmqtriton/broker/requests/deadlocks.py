@@ -197,7 +197,7 @@ class Deadlocks(BrokerPart):
         self._graph = WaitGraph(self._instances, self._schedulers)
         #: The unanswered calls of models, with the instance that made them.
         self.open_calls: dict[tuple[int, int], Instance] = {}
-        #: Time may decide while there are some.
+        #: Calls and steps that may still be queued; check_due() is called while there are any.
         self.timed = state.awaited
         #: Calls and steps since the last check, if their caller certainly waits for them.
         self.fresh: list[InflightRequest] = []

@@ -96,7 +96,7 @@ class ClientConnection(asyncio.BufferedProtocol):
     def __init__(self, server: GrpcHost) -> None:
         self._server = server
         self._loop = asyncio.get_running_loop()
-        #: Has the output of this turn of the loop sent, if it was not sent before.
+        #: Function that has the output sent in the next turn of the loop, if any is left then.
         self._flush_soon = partial(self._loop.call_soon, self._flush)
         self._transport: Any = None
         self._http2: Http2Connection

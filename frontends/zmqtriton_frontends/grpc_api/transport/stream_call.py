@@ -105,7 +105,7 @@ class NativeCall(Http2Stream):
     deadline_ns = 0
     #: Assembles a message that does not come at once.
     _assembly: Assembly | None = None
-    #: Set once a message of the client has come; once no other one may come.
+    #: A message of the client has come; and no further one may come.
     _has_request = _has_all = False
     _task: asyncio.Task[None] | None = None
     _has_head = False
