@@ -168,9 +168,12 @@ class Http2Connection(ControlFrames):
         try:
             return self.reading.read(data, until)
         except ConnectionFault as fault:
-            self.fault = fault
-            self.end(fault.code, fault.text.encode())
-            return 0
+            return self._end_by(fault)
+
+    def _end_by(self, fault: ConnectionFault) -> int:
+        self.fault = fault
+        self.end(fault.code, fault.text.encode())
+        return 0
 
     @property
     def stream_count(self) -> int:
@@ -195,7 +198,10 @@ class Http2Connection(ControlFrames):
         stream.on_filled(size)
         if stream.is_open and not self._data_is_last:
             self.give_credit(stream)
-        self.reading.skip_data(size)
+        try:
+            self.reading.skip_data(size)
+        except ConnectionFault as fault:
+            self._end_by(fault)
 
     # --------------------------------------------------------------------- data
 

@@ -398,6 +398,17 @@ def test_resets_that_a_client_causes_are_its_own(talk: Talk) -> None:
     assert frames.ENHANCE_YOUR_CALM == talk.goaway()[0]
 
 
+def test_data_written_to_their_place_may_be_the_last_reset_of_a_client(talk: Talk) -> None:
+    talk.open(1, **{"content-length": "600"}).place = memoryview(bytearray(1000))
+    talk.send(h2.frame(h2.DATA, h2.END_STREAM, 1, bytes(500))[:100])
+    while talk.connection._resets.spend():
+        pass
+
+    talk.connection.filled(len(talk.connection.room()))
+
+    assert talk.connection.fault and talk.connection.fault.code == frames.ENHANCE_YOUR_CALM
+
+
 def test_windows_of_streams_that_have_ended_cost_their_client(talk: Talk) -> None:
     talk.open(1)
     talk.send(h2.reset_frame(1))
