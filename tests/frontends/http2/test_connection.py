@@ -406,7 +406,8 @@ def test_data_written_to_their_place_may_be_the_last_reset_of_a_client(talk: Tal
 
     talk.connection.filled(len(talk.connection.room()))
 
-    assert talk.connection.fault and talk.connection.fault.code == frames.ENHANCE_YOUR_CALM
+    assert talk.connection.fault
+    assert talk.connection.fault.code == frames.ENHANCE_YOUR_CALM
 
 
 def test_windows_of_streams_that_have_ended_cost_their_client(talk: Talk) -> None:
