@@ -1,7 +1,7 @@
 """The entry point of a stub, started by path by the model's own interpreter.
 
 `python …/__main__.py --lifeline FD --progress FD --listener FD m m_0_0` is a stub, `--fork-server
-FD` the fork server, `--template FD m` the process that the instances of a model are forked from,
+FD` the fork server, `--spare FD` the spare process of an environment, `--template FD m` the process that the instances of a model are forked from,
 `--threads FD m` all instances of a model. Loads the floor and the stub from their directories, so
 that neither this directory nor the server's site-packages come onto the model's path. The loading
 is outside the guard, since children that a model makes with multiprocessing's spawn also run this
@@ -62,11 +62,18 @@ def main() -> int:
         if born is None:
             return 0
         arguments, shared = born, fork_server.SHARED_MODULES
-    at = 2 if arguments[:1] in _LOADED_ONCE else 6
+    at = 2 if arguments[:1] in (*_LOADED_ONCE, ["--spare"]) else 6
     if arguments[at : at + 1] == ["--support"]:
         # after everything that the environment has, and before what lies beside the model
         sys.path.append(arguments[at + 1])
         del arguments[at : at + 2]
+    if arguments[:1] == ["--spare"]:
+        from zmqtriton_stub import spare
+
+        of_spare = spare.run(int(arguments[1]))
+        if of_spare is None:
+            return 0
+        arguments, shared = of_spare
     if arguments[:1] in _LOADED_ONCE:
         born_of = _load_once(arguments)
         if isinstance(born_of, int):

@@ -357,6 +357,10 @@ class Generation:
             self.template = Template(serial, load, blueprint.max_load_s, has_threads)
         return self.template
 
+    def choose_spare(self, slot: InstanceSlot) -> int:
+        """Return the serial of the spare process that forks the next instance; 0 without one."""
+        return self._introductions.choose_spare(self.environment, self.blueprint, slot)
+
     def _end_template(self, *, at_once: bool = False) -> None:
         if self.template is not None:
             self._plan.enqueue(EndTemplate(self.template.serial, at_once))

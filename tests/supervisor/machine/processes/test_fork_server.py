@@ -111,7 +111,7 @@ def test_what_a_dead_fork_server_owes_is_spawned(
     ready_server.start(spec_of(8))
     ready_server.answered(7, 700)
 
-    ready_server.ended()
+    ready_server.ended(FORK_SERVER)
 
     assert [8] == spawner.spawned
     assert (False, True) == (spawner.pending[7].is_dropped, spawner.pending[8].is_dropped)
@@ -120,7 +120,7 @@ def test_what_a_dead_fork_server_owes_is_spawned(
 def test_nobody_waits_for_the_next_fork_server(
     ready_server: ForkServerLife, spawner: FakeSpawner
 ) -> None:
-    ready_server.ended()
+    ready_server.ended(FORK_SERVER)
 
     ready_server.started(FORK_SERVER)
     ready_server.start(spec_of(7))

@@ -17,8 +17,10 @@ from functools import partial
 from typing import Any, Protocol
 
 from zmqtriton.config.instances import THREADS
-from zmqtriton.environments.demand import variable_overrides
+from zmqtriton.environments.demand import Environment, variable_overrides
+from zmqtriton.environments.users import StubUser
 from zmqtriton.logs.log_ring import StubName
+from zmqtriton.supervisor.actions import StartSpare
 from zmqtriton.supervisor.machine.processes import commands
 from zmqtriton.supervisor.machine.processes import process as processes
 from zmqtriton.supervisor.machine.processes.child import (
@@ -146,6 +148,22 @@ class Starts:
         if self._children.find(serial) is not None:
             self._children.fork_server.started(serial)
 
+    def spawn_spare(self, action: StartSpare, user: StubUser | None) -> None:
+        self.spawn(
+            action.serial,
+            lambda line: commands.at_leisure(commands.spare_command(action.environment, line)),
+            environment=self._variables(action.environment, action.serial),
+            stub=StubName(action.model, "spare"),
+            child=Child(action.serial, can_fork=True, is_spare=True),
+            user=user,
+        )
+
+    def _variables(self, environment: Environment, serial: int) -> dict[str, str | None]:
+        """Return the variables of a process of models that differ from the server's own."""
+        overrides = variable_overrides(environment, os.environ)
+        mark = {stub_mark.VARIABLE: stub_mark.mark(self._directory, serial)}
+        return {**self.model_variables, **overrides, **mark}
+
     def spawn_stub(self, spec: StubSpec) -> None:
         """Start a stub, or a template, as a new program."""
         try:
@@ -164,11 +182,7 @@ class Starts:
             spec.serial,
             command,
             inherited=inherited,
-            environment={
-                **self.model_variables,
-                **variable_overrides(spec.environment, os.environ),
-                stub_mark.VARIABLE: stub_mark.mark(self._directory, spec.serial),
-            },
+            environment=self._variables(spec.environment, spec.serial),
             stub=spec.stub,
             child=_stub_child(spec),
             user=spec.user,
@@ -196,11 +210,17 @@ class Starts:
         self._listener.process_ended(serial, reason)
 
     def request_fork(self, fork_server: int, spec: StubSpec) -> ForkedStub:
-        """Request a stub or a template. Raises OSError if there are too few descriptors."""
+        """Request a stub or a template.
+
+        Raises OSError if there are too few descriptors, or if the spare process has ended.
+        """
         origin = self._children.find(fork_server)
-        assert origin is not None
-        # a template runs as the model's user already
+        if origin is None:
+            raise ProcessLookupError
+        # a template, or a spare process, runs as the model's user already
         user = spec.user if spec.template is None or spec.is_template else None
+        if origin.is_spare:
+            user = None
         of_user = user and {**user._asdict(), "variables": user.variables}
         mark = stub_mark.mark(self._directory, spec.serial)
         options, words = commands.stub_arguments(spec)
