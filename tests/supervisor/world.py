@@ -123,6 +123,8 @@ class SupervisorHarness:
         self.stub_names: dict[int, str] = {}
         #: What stubs are forks of.
         self.templates: set[int] = set()
+        #: Serial of the spare process of each stub; 0 without one.
+        self.spawned_with: list[int] = []
         #: Who prepares the environment of a model.
         self.preparation_serials: dict[str, int] = {}
         self.alive: set[int] = set()
@@ -337,7 +339,8 @@ class SupervisorHarness:
         match action:
             case actions.Spawn(serial, role):
                 self._start(serial, role)
-            case actions.SpawnStub(serial, _, _, instance, template=template):
+            case actions.SpawnStub(serial, _, _, instance, template=template, spare=spare):
+                self.spawned_with.append(spare)
                 self.templates |= {template.serial} if template else set()
                 self.stub_names[serial] = instance
                 self._start(serial, "stub")
@@ -346,6 +349,8 @@ class SupervisorHarness:
             case actions.PrepareEnvironment(serial, model, _):
                 self._start(serial, "environment")
                 self.preparation_serials[model] = serial
+            case actions.StartSpare(serial):
+                self._start(serial, "spare")
             case actions.Signal(serial, number, _, ""):  # no others end a process
                 self._handle_signal(serial, number)
             case actions.ReadStacks(ticket, serials):

@@ -37,7 +37,9 @@ ENOUGH_BYTES, SHORT_BYTES = 4 << 30, 1 << 30
 #: Seconds of the processor that the imports must take in the mode auto.
 WORTH_S = 0.2
 #: Seconds without a load before a spare process is started, and between two looks.
-QUIET_S = 5.0
+QUIET_S = 2.0
+#: Looks at the available memory from one to the next at the memory of spare processes.
+_LOOKS = 10
 #: Seconds for the imports.
 IMPORT_WITHIN_S = 300.0
 #: Seconds without a model after which a spare process ends.
@@ -179,12 +181,15 @@ class WarmStarts(Feature, HelperOwner):
 
     async def _look(self) -> None:
         """Look at memory and records from time to time, as long as there are any."""
+        count = 0
         while self._records and not self._server.is_stopping:
             await self._plan.pause(QUIET_S)
-            spares = [each for record in self._records.values() for each in record.spares]
-            available, sizes = await self._measure(each.pid for each in spares if each.pid)
-            for each in spares:
-                each.bytes = sizes.get(each.pid, 0)
+            count += 1
+            spares = [record.spare for record in self._records.values() if record.spare]
+            due = [one for one in spares if not one.bytes or count % _LOOKS == 0]
+            available, sizes = await self._measure(one.pid for one in due)
+            for one in due:
+                one.bytes = sizes.get(one.pid, 0)
             self._tend(available)
         self._is_watching = False
 
@@ -269,7 +274,7 @@ class WarmStarts(Feature, HelperOwner):
             self._refused(record, spare, answer.text)
         elif answer.result:
             record.left_out[answer.result] = answer.text
-            record.failures += 1
+            record.failures, record.tried = record.failures + 1, frozenset()
             record.problem = f"{answer.result}: {answer.text}"
         else:
             record.problem = answer.text
