@@ -26,7 +26,6 @@ from zmqtriton_stub.broker.line import BrokerLine
 from zmqtriton_stub.core import StubCore
 from zmqtriton_stub.execution.streams import Publisher
 from zmqtriton_stub.execution.warmup import Warmup
-from zmqtriton_stub.imports import installed_modules
 from zmqtriton_stub.instance import StubInstance
 from zmqtriton_stub.memory.tensor_memory import TensorMemory
 from zmqtriton_stub.model import NoRoomToWakeError, PythonModel
@@ -287,7 +286,7 @@ class Stub:
 
     def _tell_loaded(self, core: StubCore) -> None:
         is_ready = core.model.is_ready
-        modules = " ".join(installed_modules())
+        modules = self._process.imported_modules()
         self._supervisor.send(wire.ModelLoaded(int(is_ready is not None), modules))
         if is_ready is not None:
             # not later: from the first request on the lifeline may be left unread for long

@@ -17,6 +17,7 @@ import os
 import sys
 import time
 import warnings
+from contextlib import suppress
 from importlib.machinery import ModuleSpec, PathFinder
 from typing import Any, Dict, FrozenSet, Iterable, List, Optional, Sequence, Set, Tuple
 
@@ -37,21 +38,20 @@ from zmqtriton_stub.template import (
 IMPORT = "import"
 #: When memory runs out, the kernel ends a spare process before any instance.
 _OOM_SCORE = 900
-#: Set during the imports: ONNX Runtime would start a thread that reports to its makers.
-_QUIET = {"ORT_DISABLE_TELEMETRY": "1"}
+#: Is set during the imports: ONNX Runtime would start a thread that reports to its makers.
+_QUIET = "ORT_DISABLE_TELEMETRY"
 
 
 class Group:
-    """All that the import of a package has left in the process, besides earlier groups."""
+    """The modules and other changes that the import of a package has left in the process."""
 
-    def __init__(self, modules: Dict[str, Any]) -> None:
-        self.modules = modules
+    def __init__(self, modules: Dict[str, Any], needs: List[Group]) -> None:
+        """Set up; `needs` are the groups that the import has needed."""
+        self.modules, self._needs = modules, needs
         self.specs = {name: getattr(module, "__spec__", None) for name, module in modules.items()}
         self.variables: Dict[str, Optional[str]] = {}
         self.filters: List[Any] = []
-        #: The groups that its import needed.
-        self.needs: List[Group] = []
-        #: True if its modules are among those of the process.
+        #: True if the process has its modules.
         self.is_taken = False
 
     def take(self) -> None:
@@ -59,60 +59,51 @@ class Group:
         if self.is_taken:
             return
         self.is_taken = True
-        for group in self.needs:
+        for group in self._needs:
             group.take()
         for name, module in self.modules.items():
             sys.modules.setdefault(name, module)
         _set_variables(self.variables)
-        if self.filters:
-            warnings.filters[:0] = self.filters  # type: ignore[index]
-            with warnings.catch_warnings():
-                pass  # the registries of modules learn here that the filters have changed
+        filters: Any = warnings.filters
+        filters[:0] = [one for one in self.filters if one not in filters]
+        with warnings.catch_warnings():
+            pass  # the registries of modules learn here that the filters have changed
 
 
 class Store:
     """The finder of modules that were imported ahead, and are put away."""
 
     def __init__(self) -> None:
-        self._groups: List[Group] = []
         self._by_module: Dict[str, Group] = {}
 
-    def import_ahead(self, names: Iterable[str]) -> Dict[str, str]:
-        """Import modules of one package; return the errors of those that cannot be imported."""
+    def import_ahead(self, names: Iterable[str]) -> None:
+        """Import the modules of a package, and put away all that this leaves in the process."""
         before, variables = dict(sys.modules), dict(os.environ)
         filters = list(warnings.filters)
-        failures = {}
         for name in names:
-            try:
+            with suppress(Exception):  # the model that imports it gets the error
                 importlib.import_module(name)
-            except Exception as error:  # noqa: BLE001 - the model that imports it gets the error
-                failures[name] = repr(error)
         new = {name: m for name, m in sys.modules.items() if name not in before}
-        packages = {_package_of(name) for name, module in new.items() if file_of(module)}
-        group = self._put_away(new, packages.difference(before))
+        names = [name for name, module in new.items() if file_of(module)]
+        group = self._put_away(
+            new, {*map(_package_of, [*names, *self._by_module])}.difference(before)
+        )
         changed = set(variables.items()) ^ set(os.environ.items())
         group.variables = {name: os.environ.get(name) for name, _ in changed}
-        known = [*filters, *(each for need in group.needs for each in need.filters)]
-        group.filters = [each for each in warnings.filters if each not in known]
+        group.filters = [each for each in warnings.filters if each not in filters]
         _set_variables({name: variables.get(name) for name in group.variables})
         warnings.filters[:] = filters  # type: ignore[index]
-        return failures
 
     def _put_away(self, new: Dict[str, Any], packages: Set[str]) -> Group:
-        """Take modules of packages out of the process, those of the library stay."""
-        taken = [group for group in self._groups if group.is_taken]
-        for name in [name for group in taken for name in group.modules]:
-            sys.modules.pop(name, None)
-            new.pop(name, None)
-        packages = packages.union(map(_package_of, self._by_module))
-        group = Group({name: m for name, m in new.items() if _package_of(name) in packages})
-        for name in group.modules:
-            sys.modules.pop(name, None)
-            self._by_module[name] = group
-        for each in taken:
+        """Take modules of packages out of the process; modules of the library stay."""
+        needs = list(dict.fromkeys(one for one in self._by_module.values() if one.is_taken))
+        ours = {name: m for name, m in new.items() if _package_of(name) in packages}
+        group = Group({name: m for name, m in ours.items() if name not in self._by_module}, needs)
+        self._by_module.update(dict.fromkeys(group.modules, group))
+        for name in ours:
+            del sys.modules[name]
+        for each in needs:
             each.is_taken = False
-        group.needs = taken
-        self._groups.append(group)
         return group
 
     @property
@@ -154,13 +145,9 @@ def _set_variables(variables: Dict[str, Optional[str]]) -> None:
 class Spare(ForkServer):
     def __init__(self, lifeline: Lifeline) -> None:
         super().__init__(lifeline)
-        self._store = Store()
+        self.store = Store()
         #: The states of the packages' files, and of the directories that they are in.
         self._files: Dict[str, Any] = {}
-
-    @property
-    def modules(self) -> Dict[str, Any]:
-        return self._store.modules
 
     def _fork(self, call: wire.Call, descriptors: List[int]) -> Optional[List[str]]:
         if call.verb == IMPORT:
@@ -180,31 +167,27 @@ class Spare(ForkServer):
         problem = why_unfit()
         if problem:
             self._end(call, problem)
-        variables = dict(os.environ)
         sys.argv[1:] = []  # as models find it
-        os.environ.update({**_QUIET, **variables})
-        sys.meta_path.insert(0, self._store)
-        began_s, failures, seconds = time.process_time(), {}, {}
+        is_quiet = _QUIET in os.environ
+        os.environ.setdefault(_QUIET, "1")
+        sys.meta_path.insert(0, self.store)
+        began_s, seconds = time.process_time(), {}
         for package, names in _by_package(json.loads(call.arguments)["modules"]):
             descriptors, at_s = open_descriptors(), time.process_time()
-            failures.update(self._store.import_ahead(names))
+            self.store.import_ahead(names)
             seconds[package] = time.process_time() - at_s
             reason = _why_unfit_since(descriptors)
             if reason:
                 self._end(call, reason, package)
-        for name in set(_QUIET) - set(variables):
-            del os.environ[name]
+        if not is_quiet:
+            del os.environ[_QUIET]
         for stream in (sys.stdout, sys.stderr):
             stream.flush()
-        self._note_files()
+        files = {*filter(is_installed, sys.path), *map(file_of, self.store.modules.values())}
+        self._files = {path: _state_of(path) for path in files}
         freeze()
         result = {"seconds": time.process_time() - began_s, "packages": seconds}
-        result["failures"] = failures
         self._lifeline.send(wire.CallResult(0, 0, "", json.dumps(result)))
-
-    def _note_files(self) -> None:
-        files = {*filter(is_installed, sys.path), *map(file_of, self._store.modules.values())}
-        self._files = {path: _state_of(path) for path in files}
 
 
 def _why_unfit_since(before: FrozenSet[Tuple[str, str]]) -> str:
@@ -230,7 +213,7 @@ def _by_package(names: Iterable[str]) -> Iterable[Tuple[str, List[str]]]:
 
 
 def _state_of(path: str) -> Any:
-    """Return what changes with the content of a file, or with the names in a directory."""
+    """Return the state of a path: another one after a change of the file, or of names in it."""
     try:
         status = os.stat(path)
     except OSError:
@@ -239,7 +222,7 @@ def _state_of(path: str) -> Any:
     return status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns
 
 
-def run(descriptor: int) -> Optional[Tuple[List[str], "frozenset[str]"]]:
+def run(descriptor: int) -> Optional[Tuple[List[str], FrozenSet[str]]]:
     """Return the arguments in a new stub, and the modules it shares; None in the spare process."""
     lifeline = Lifeline.inherited(descriptor)
     spare = Spare(lifeline)
@@ -248,5 +231,5 @@ def run(descriptor: int) -> Optional[Tuple[List[str], "frozenset[str]"]]:
     arguments = spare.run()
     if arguments is None:
         return None
-    ending.kept = spare.modules
+    ending.kept = spare.store.modules
     return arguments, frozenset(sys.modules)

@@ -56,7 +56,7 @@ def store_with(*packages: tuple[str, ...]) -> Store:
     store = Store()
     sys.meta_path.insert(0, store)
     for names in packages:
-        assert {} == store.import_ahead(names)
+        store.import_ahead(names)
     return store
 
 
@@ -116,14 +116,13 @@ def test_a_module_that_a_model_imports_again_runs_again() -> None:
     assert importlib.import_module("zt_ahead_leaf") is not first
 
 
-def test_what_cannot_be_imported_is_reported_and_fails_in_the_model(packages: Path) -> None:
+def test_what_cannot_be_imported_fails_in_the_model(packages: Path) -> None:
     write(packages / "zt_ahead_broken.py", "raise RuntimeError('no licence')\n")
     store = Store()
     sys.meta_path.insert(0, store)
 
-    failures = store.import_ahead(["zt_ahead_broken", "zt_ahead_leaf"])
+    store.import_ahead(["zt_ahead_broken", "zt_ahead_leaf"])
 
-    assert {"zt_ahead_broken": "RuntimeError('no licence')"} == failures
     assert ["zt_ahead_leaf"] == list(store.modules)
     with pytest.raises(RuntimeError, match="no licence"):
         importlib.import_module("zt_ahead_broken")

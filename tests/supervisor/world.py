@@ -337,8 +337,8 @@ class SupervisorHarness:
     def _perform_outside(self, action: actions.Action) -> None:
         """Do what has to do with processes and files."""
         match action:
-            case actions.Spawn(serial, role):
-                self._start(serial, role)
+            case actions.Spawn(serial) | actions.StartSpare(serial):
+                self._start(serial, getattr(action, "role", "spare"))
             case actions.SpawnStub(serial, _, _, instance, template=template, spare=spare):
                 self.spawned_with.append(spare)
                 self.templates |= {template.serial} if template else set()
@@ -349,8 +349,6 @@ class SupervisorHarness:
             case actions.PrepareEnvironment(serial, model, _):
                 self._start(serial, "environment")
                 self.preparation_serials[model] = serial
-            case actions.StartSpare(serial):
-                self._start(serial, "spare")
             case actions.Signal(serial, number, _, ""):  # no others end a process
                 self._handle_signal(serial, number)
             case actions.ReadStacks(ticket, serials):

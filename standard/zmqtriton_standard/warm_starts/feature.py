@@ -2,14 +2,14 @@
 
 Each load reports the modules of installed packages that it has imported. A while after the last
 load, the environment gets a spare process that imports them all. Further modules lead to another
-spare process, which replaces the first one once it is ready. A package with which a process cannot
-fork is left out of the next one. There is one spare process of an environment; it ends when memory
-is short, and when no model has used the environment for a while.
+spare process. A package with which a process cannot fork is left out of the next one. The spare
+process ends when memory is short, and when no model has used the environment for a while.
 """
 
 from __future__ import annotations
 
 import json
+import math
 import signal
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
@@ -24,7 +24,6 @@ from zmqtriton.sdk.supervisor import (
     Feature,
     GenerationState,
     HelperOwner,
-    Promise,
     actions,
 )
 from zmqtriton.sdk.wire import Reason, wire
@@ -36,33 +35,28 @@ from zmqtriton_standard.warm_starts.mode import AUTO, OFF
 ENOUGH_BYTES, SHORT_BYTES = 4 << 30, 1 << 30
 #: Seconds of the processor that the imports must take in the mode auto.
 WORTH_S = 0.2
-#: Seconds without a load before a spare process is started, and between two looks.
+#: Seconds from a load to the start of a spare process, and between two looks at the memory.
 QUIET_S = 2.0
-#: Looks at the available memory from one to the next at the memory of spare processes.
-_LOOKS = 10
+#: Seconds until another spare process follows one that has died.
+REST_S = 60.0
 #: Seconds for the imports.
 IMPORT_WITHIN_S = 300.0
 #: Seconds without a model after which a spare process ends.
 UNUSED_S = 900.0
-#: Maximum number of unsuccessful tries, each without one package more.
-_MAX_TRIES = 8
-#: Seconds until another spare process follows one that has died.
-REST_S = 60.0
-_NOT_READY = "no spare process was ready"
+#: Looks at the available memory from one to the next at the memory of spare processes.
+_LOOKS = 10
 
 
 @dataclass
 class _Spare:
     serial: int
-    #: The modules that it imports.
-    modules: frozenset[str]
     pid: int = 0
     started_s: float = 0.0
     is_ready: bool = False
     #: The imported packages, the slowest first, and the seconds of the processor for all.
     packages: tuple[str, ...] = ()
     seconds: float = 0.0
-    #: Its memory at the last look: its part of shared pages, and its own.
+    #: Memory at the last look: private pages, and a part of each shared one.
     bytes: int = 0
 
 
@@ -76,42 +70,23 @@ class _Record:
     #: The packages that no spare process imports, with the reasons.
     left_out: dict[str, str] = field(default_factory=dict)
     spare: _Spare | None = None
-    #: The spare process that imports, and will replace the present one.
-    following: _Spare | None = None
-    #: The modules of the last try, and the number of unsuccessful ones with the last reason.
+    #: The modules of the last spare process; none if another one must follow it.
     tried: frozenset[str] = frozenset()
-    failures: int = 0
-    problem: str = ""
+    #: Time before which no spare process is started.
+    rests_until_s: float = -math.inf
+    #: Reason why there is no spare process.
+    problem: str = "none was ready"
+    #: Time when a model has used the environment last.
     used_s: float = 0.0
-    #: Time before which no spare process is started, after the death of one.
-    rests_until_s: float = 0.0
 
     @property
-    def wanted(self) -> frozenset[str]:
-        return frozenset(n for n in self.modules if n.partition(".")[0] not in self.left_out)
-
-    @property
-    def spares(self) -> list[_Spare]:
-        return [each for each in (self.spare, self.following) if each is not None]
+    def importable(self) -> list[str]:
+        return [name for name in self.modules if name.partition(".")[0] not in self.left_out]
 
 
-@dataclass
-class _Origin:
-    """The origin of an instance's process, in words."""
-
-    text: str
-    #: Serial of the spare process; 0 without one.
-    spare: int = 0
-
-
-@dataclass(frozen=True)
-class _Look:
-    """Reads the memory of processes by pid, and the available memory; called in a thread."""
-
-    pids: tuple[int, ...]
-
-    def __call__(self) -> tuple[int, dict[int, int]]:
-        return available_bytes(), {pid: process_memory_bytes(pid) for pid in self.pids}
+def measure(pids: Iterable[int]) -> tuple[int, dict[int, int]]:
+    """Return the available memory, and the memory of each process; called in a thread."""
+    return available_bytes(), {pid: process_memory_bytes(pid) for pid in pids}
 
 
 class WarmStarts(Feature, HelperOwner):
@@ -119,8 +94,9 @@ class WarmStarts(Feature, HelperOwner):
         super().__init__(core)
         self._mode = core.policy.options_of(WarmStartOptions).warm_starts
         self._records: dict[Environment, _Record] = {}
-        #: By the names of model and instance.
-        self._origins: dict[tuple[str, str], _Origin] = {}
+        #: The origin of each instance's process in words, and the serial of the spare process or
+        #: 0, by the names of model and instance.
+        self._origins: dict[tuple[str, str], tuple[str, int]] = {}
         self._is_watching = False
         if self._mode != OFF:
             core.introductions.choose_spare = self._choose
@@ -141,7 +117,8 @@ class WarmStarts(Feature, HelperOwner):
                 record = self._records.setdefault(generation.environment, _Record())
                 record.modules.update(dict.fromkeys(names))
                 record.model = blueprint.name
-                self._watch()
+                if not self._is_watching:
+                    self._plan.tell(self._watch())
 
     def forget_model(self, name: str) -> None:
         for key in [key for key in self._origins if key[0] == name]:
@@ -151,85 +128,66 @@ class WarmStarts(Feature, HelperOwner):
         for record in self._records.values():
             self._end(record)
 
-    # ------------------------------------------------------------- what forks
-
     def _choose(self, environment: Environment, blueprint: Blueprint, slot: Any) -> int:
         """Return the serial of the spare process that forks an instance; 0 without one."""
         record = self._records.get(environment)
-        if record is None or environment.host:
+        if record is None:
             return 0
-        origin = self._origins[blueprint.name, slot.name] = _Origin("")
-        spare = record.spare
-        config = json.loads(blueprint.config)
-        if spare is None:
-            origin.text = f"without a spare process: {record.problem or _NOT_READY}"
-        elif config_parameter(config, "CUDA_VISIBLE_DEVICES") == "instance":
-            reason = "its CUDA_VISIBLE_DEVICES is set before its imports"
-            origin.text = f"without the spare process: {reason}"
+        spare, serial = record.spare, 0
+        if spare is None or not spare.is_ready:
+            text = f"without a spare process: {record.problem}"
+        elif config_parameter(json.loads(blueprint.config), "CUDA_VISIBLE_DEVICES") == "instance":
+            text = "without the spare process: its CUDA_VISIBLE_DEVICES is set before its imports"
         else:
-            names = ", ".join(spare.packages[:3])
-            origin.text = f"from the spare process {spare.pid}, with {names} imported"
-            origin.spare = spare.serial
-        return origin.spare
+            names, serial = ", ".join(spare.packages[:3]), spare.serial
+            text = f"from the spare process {spare.pid}, with {names} imported"
+        self._origins.pop((blueprint.name, slot.name), None)
+        self._origins[blueprint.name, slot.name] = text, serial
+        return serial
 
-    # ------------------------------------------------------- spare processes
+    # -------------------------------------------------- starts of spare processes
 
-    def _watch(self) -> None:
-        if not self._is_watching:
-            self._is_watching = True
-            self._plan.tell(self._look())
-
-    async def _look(self) -> None:
-        """Look at memory and records from time to time, as long as there are any."""
-        count = 0
+    async def _watch(self) -> None:
+        """Look at memory and records from time to time, as long as there are records."""
+        self._is_watching, count = True, 0
         while self._records and not self._server.is_stopping:
             await self._plan.pause(QUIET_S)
             count += 1
             spares = [record.spare for record in self._records.values() if record.spare]
-            due = [one for one in spares if not one.bytes or count % _LOOKS == 0]
-            available, sizes = await self._measure(one.pid for one in due)
-            for one in due:
-                one.bytes = sizes.get(one.pid, 0)
+            due = {one.pid: one for one in spares if not one.bytes or count % _LOOKS == 0}
+            look = partial(actions.InBackground, call=partial(measure, [*due]))
+            available, sizes = await self._plan.ask(look)
+            for pid, spare in due.items():
+                spare.bytes = sizes.get(pid, 0)
             self._tend(available)
         self._is_watching = False
 
-    def _measure(self, pids: Iterable[int]) -> Promise[tuple[int, dict[int, int]]]:
-        """Return the available memory, and that of processes."""
-        look = _Look(tuple(pids))
-        return self._plan.ask(lambda ticket: actions.InBackground(ticket, look))
-
     def _tend(self, available: int) -> None:
-        generations = self._server.generations.values()
-        used = {each.environment for each in generations}
+        """End spare processes that are too many or unused; start one if it is time."""
+        generations, now_s = self._server.generations.values(), self._plan.now_s
+        used, memory = {each.environment for each in generations}, figures.format_bytes(available)
+        is_busy = any(each.state is GenerationState.LOADING for each in generations)
+        needed = ENOUGH_BYTES if self._mode == AUTO else SHORT_BYTES
         for environment, record in list(self._records.items()):
-            if environment in used:
-                record.used_s = self._plan.now_s
-            if available < SHORT_BYTES:
-                record.problem = f"only {figures.format_bytes(available)} of memory are available"
-                self._end(record)
-            elif self._plan.now_s - record.used_s > UNUSED_S:
+            record.used_s = now_s if environment in used else record.used_s
+            if now_s - record.used_s > UNUSED_S:
                 self._end(record)
                 del self._records[environment]
-        is_loading = any(each.state is GenerationState.LOADING for each in generations)
-        if is_loading or any(record.following for record in self._records.values()):
-            return  # one at a time, and not while loads need the processors
-        needed = ENOUGH_BYTES if self._mode == AUTO else SHORT_BYTES
+            elif available < SHORT_BYTES or (available < needed and not record.spare):
+                self._end(record)
+                record.problem = f"only {memory} of memory are available"
+            elif record.spare is not None and not record.spare.is_ready:
+                is_busy = True  # one at a time, and not while loads need the processors
         for environment, record in self._records.items():
-            wanted = record.wanted
-            has_all = record.spare is not None and wanted <= record.spare.modules
-            is_resting = self._plan.now_s < record.rests_until_s or record.failures > _MAX_TRIES
-            if not wanted or has_all or wanted <= record.tried or is_resting:
-                continue
-            if available < needed:
-                size = figures.format_bytes(available)
-                record.problem = f"only {size} of memory are available"
-                continue
-            self._start(environment, record, wanted)
-            return
+            is_new = not record.tried.issuperset(record.importable)
+            if is_new and not is_busy and now_s >= record.rests_until_s and available >= needed:
+                self._start(environment, record)
+                return
 
-    def _start(self, environment: Environment, record: _Record, wanted: frozenset[str]) -> None:
-        spare = record.following = _Spare(self._plan.new_serial(), wanted)
-        record.tried = wanted
+    def _start(self, environment: Environment, record: _Record) -> None:
+        self._end(record)
+        spare = record.spare = _Spare(self._plan.new_serial())
+        record.tried = frozenset(record.importable)
         self._plan.enqueue(actions.StartSpare(spare.serial, environment, record.model))
         self._plan.call_later(IMPORT_WITHIN_S, partial(self._give_up, spare))
 
@@ -241,109 +199,84 @@ class WarmStarts(Feature, HelperOwner):
         self._plan.enqueue(actions.Signal(spare.serial, int(signal.SIGKILL), group=True))
 
     def _end(self, record: _Record) -> None:
-        """End the spare processes of an environment; its instances stay."""
-        for spare in record.spares:
-            self._kill(spare)
-        record.spare = record.following = None
-        record.tried = frozenset()
-
-    def _find(self, serial: int) -> tuple[_Record | None, _Spare | None]:
-        for record in self._records.values():
-            for spare in record.spares:
-                if spare.serial == serial:
-                    return record, spare
-        return None, None
+        """End the spare process of an environment; its forks stay."""
+        if record.spare is not None:
+            self._kill(record.spare)
+        record.spare, record.tried = None, frozenset()
 
     # ----------------------------------------------------------- what happens
 
+    def _find(self, serial: int) -> tuple[_Record, _Spare] | None:
+        of_all = ((record, record.spare) for record in self._records.values())
+        return next(((r, spare) for r, spare in of_all if spare and spare.serial == serial), None)
+
     def process_started(self, serial: int, pid: int, started_s: float) -> None:
-        record, spare = self._find(serial)
-        if record is not None and spare is not None:
+        if entry := self._find(serial):
+            record, spare = entry
             spare.pid, spare.started_s = pid, started_s
-            names = [name for name in record.modules if name in spare.modules]
-            call = wire.Call(0, "import", json.dumps({"modules": names}))
+            call = wire.Call(0, "import", json.dumps({"modules": record.importable}))
             self._plan.enqueue(actions.Send(serial, call))
 
     def handle_result(self, serial: int, answer: wire.CallResult) -> bool:
-        record, spare = self._find(serial)
-        if record is None or spare is None:
+        if not (entry := self._find(serial)):
             return False
+        record, spare = entry
         if not answer.code:
-            self._ready(record, spare, json.loads(answer.result))
-        elif spare.is_ready:
-            self._refused(record, spare, answer.text)
+            self._take(record, spare, json.loads(answer.result))
+            return True
+        # it ends by itself
+        record.problem = f"{answer.result}: {answer.text}" if answer.result else answer.text
+        if spare.is_ready:
+            record.left_out.clear()
+            refused = [key for key, (_, origin) in self._origins.items() if origin == serial][-1:]
+            text = f"without the spare process: {record.problem}"
+            self._origins.update(dict.fromkeys(refused, (text, 0)))
         elif answer.result:
             record.left_out[answer.result] = answer.text
-            record.failures, record.tried = record.failures + 1, frozenset()
-            record.problem = f"{answer.result}: {answer.text}"
-        else:
-            record.problem = answer.text
+        if spare.is_ready or answer.result:
+            record.spare, record.tried = None, frozenset()
         return True
 
-    def _ready(self, record: _Record, spare: _Spare, result: Mapping[str, Any]) -> None:
+    def _take(self, record: _Record, spare: _Spare, result: Mapping[str, Any]) -> None:
+        """Take a spare process into service, if its imports are worth it."""
         seconds: dict[str, float] = result["packages"]
-        spare.seconds = result["seconds"]
+        spare.seconds, spare.is_ready = result["seconds"], True
         spare.packages = tuple(sorted(seconds, key=lambda name: -seconds[name]))
+        text = f"{', '.join(spare.packages[:8])} in {spare.seconds:.2f} s"
+        self._plan.log("V", f"a spare process has imported {text}", model=record.model)
         if self._mode == AUTO and spare.seconds < WORTH_S:
-            record.problem = f"the imports take {spare.seconds:.2g} s, which is too little"
-            record.following = None
             self._kill(spare)
-            return
-        if record.spare is not None:
-            self._kill(record.spare)
-        spare.is_ready, record.spare, record.following = True, spare, None
-        record.failures, record.problem = 0, ""
-        text = f"the spare process {spare.pid} has imported {', '.join(spare.packages[:8])}"
-        self._plan.log("V", f"{text} in {spare.seconds:.2f} s", model=record.model)
-
-    def _refused(self, record: _Record, spare: _Spare, reason: str) -> None:
-        """Replace a spare process that has ended by itself, in place of a fork."""
-        record.spare, record.tried, record.problem = None, frozenset(), reason
-        record.left_out.clear()
-        last = [each for each in self._origins.values() if each.spare == spare.serial][-1:]
-        for origin in last:
-            origin.text, origin.spare = f"without the spare process: {reason}", 0
+            record.spare, record.problem = None, f"the imports take only {spare.seconds:.2f} s"
 
     def process_ended(self, serial: int, reason: Reason, last_words: str) -> None:
-        record, spare = self._find(serial)
-        if record is None or spare is None:
-            return
-        if spare is record.spare:
-            record.spare, record.tried = None, frozenset()
-            record.rests_until_s = self._plan.now_s + REST_S
-        else:
-            record.following = None
-        if not record.problem:
-            words = f": {last_words}" if last_words else ""
-            record.problem = f"its spare process has ended: {reason.text}{words}"
-            record.failures += 1
+        if entry := self._find(serial):
+            record, spare = entry
+            record.spare, words = None, f": {last_words}" if last_words else ""
+            record.problem = f"it has ended: {reason.text}{words}"
+            if spare.is_ready:
+                record.tried, record.rests_until_s = frozenset(), self._plan.now_s + REST_S
 
     # ---------------------------------------------------------- what is shown
 
     def describe(self, counts: Iterable[Mapping[str, Any]]) -> dict[str, Any]:
+        models: dict[Environment, set[str]] = {}
+        for each in self._server.generations.values():
+            models.setdefault(each.environment, set()).add(each.blueprint.name)
         spares = [
             {
-                "pid": spare.pid,
+                **vars(record.spare),
                 "environment": environment.root or environment.python,
-                "is_ready": spare.is_ready,
-                "packages": spare.packages,
                 "left_out": record.left_out,
-                "seconds": spare.seconds,
-                "bytes": spare.bytes,
-                "models": sorted(self._models_of(environment)),
+                "models": sorted(models.get(environment, ())),
             }
             for environment, record in self._records.items()
-            for spare in record.spares
+            if record.spare is not None
         ]
         origins = [
-            {"model": model, "instance": name, "text": origin.text, "is_warm": origin.spare > 0}
-            for (model, name), origin in self._origins.items()
+            {"model": model, "instance": name, "text": text}
+            for (model, name), (text, _) in self._origins.items()
         ]
         return {"spares": spares, "starts": origins}
-
-    def _models_of(self, environment: Environment) -> set[str]:
-        generations = self._server.generations.values()
-        return {each.blueprint.name for each in generations if each.environment == environment}
 
     def describe_processes(self) -> list[dict[str, Any]]:
         return [
@@ -355,5 +288,5 @@ class WarmStarts(Feature, HelperOwner):
                 "state": "READY" if spare.is_ready else "imports packages",
             }
             for record in self._records.values()
-            for spare in record.spares
+            if (spare := record.spare)
         ]
