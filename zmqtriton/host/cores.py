@@ -16,6 +16,8 @@ from zmqtriton.options import Setting
 from zmqtriton.options.values import BadValue, core_numbers
 
 _log = logging.getLogger(__name__)
+#: The settings of a policy that pin its processes.
+PINNING_SETTINGS = ("numa-node", "cpu-cores")
 _NUMA_NODES = Path("/sys/devices/system/node")
 
 
@@ -28,7 +30,7 @@ def cores_of_policy(
     """
     cores: set[int] | None = None
     for setting in settings:
-        if setting.name != policy or setting.key not in ("numa-node", "cpu-cores"):
+        if setting.name != policy or setting.key not in PINNING_SETTINGS:
             continue
         if setting.key == "numa-node":
             numbers = _cores_of_node(nodes / f"node{int(setting.value)}" / "cpulist")

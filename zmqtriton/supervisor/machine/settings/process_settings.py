@@ -296,6 +296,9 @@ def read_policy(options: Options) -> Policy:
         ),
         frontend_roles=tuple(frontend_roles(options)),
         has_fork_server=True,
+        pinning_policies=frozenset(
+            one.name for one in options.host_policy if one.key in PINNING_SETTINGS
+        ),
         load_on_demand=options.load_on_demand,
         one_by_one=options.one_by_one,
         of_add_ons=options.of_add_ons,
