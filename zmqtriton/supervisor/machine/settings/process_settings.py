@@ -15,6 +15,7 @@ from typing import NamedTuple
 
 from zmqtriton import addons
 from zmqtriton.host.capacity import available_bytes, segment_budget_bytes
+from zmqtriton.host.cores import PINNING_SETTINGS
 from zmqtriton.logs.log import log_options
 from zmqtriton.options import Options
 from zmqtriton.reading.python_settings import PythonSettings
