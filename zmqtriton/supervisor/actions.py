@@ -49,6 +49,8 @@ class Template(NamedTuple):
     #: Maximum seconds of a load; 0 is no limit.
     load_within_s: float = 0.0
     has_threads: bool = False
+    #: Serial of the spare process that forks it; 0 without one.
+    spare: int = 0
 
 
 class EndTemplate(NamedTuple):

@@ -191,10 +191,12 @@ def test_an_origin_of_instances_is_forked_from_it(
         frontends=(),
     ) as server:
         assert not ask(server)["is_ahead"]
-        await_spare(server)
+        spare = await_spare(server)
 
         ctl(server, "reload", "m", "--force")
 
+        text = ctl(server, "explain", "m").stdout
+        assert f"template started from the spare process {spare}" in text
         facts = ask(server)
         assert facts["is_ahead"]
         assert [] == facts["before"][0]

@@ -240,7 +240,7 @@ class StubPlace:
                 blueprint.quota,
                 owner.version,
                 template,
-                owner.choose_spare(self.slot),
+                template.spare if template else owner.choose_spare(self.slot),
             )
         )
 
