@@ -14,6 +14,7 @@ import subprocess
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from functools import partial
+from socket import socket
 from typing import Any, Protocol
 
 from zmqtriton.config.instances import THREADS
@@ -38,6 +39,20 @@ from zmqtriton_floor.lifeline import Lifeline, pair
 _log = logging.getLogger(__name__)
 
 
+def _connections(own: ExitStack, ends: ExitStack) -> tuple[socket, socket, int, int]:
+    """Return the ends of a child's lifeline, and of the pipe for its output, ours first.
+
+    `own` closes our end of the lifeline and of the pipe, `ends` closes the child's.
+    """
+    ours, theirs = pair()
+    own.callback(ours.close)
+    ends.callback(theirs.close)
+    reading, writing = os.pipe2(os.O_CLOEXEC)
+    own.callback(os.close, reading)
+    ends.callback(os.close, writing)
+    return ours, theirs, reading, writing
+
+
 def _start(
     child: Child,
     command: Callable[[int], Sequence[str]],
@@ -49,12 +64,7 @@ def _start(
     with ExitStack() as ends, ExitStack() as own:
         if child.progress_page is not None:
             own.callback(os.close, child.progress_page)
-        ours, theirs = pair()
-        ends.callback(theirs.close)
-        own.callback(ours.close)
-        reading, writing = os.pipe2(os.O_CLOEXEC)
-        ends.callback(os.close, writing)
-        own.callback(os.close, reading)
+        ours, theirs, reading, writing = _connections(own, ends)
         if stub is None:
             how["environment"] = {**(how.get("environment") or {}), **unblock(writing)}
         else:
@@ -233,12 +243,7 @@ class Starts:
             origin.pid,
         )
         with ExitStack() as ends, ExitStack() as own:
-            ours, theirs = pair()
-            ends.callback(theirs.close)
-            own.callback(ours.close)
-            reading, writing = os.pipe2(os.O_CLOEXEC)
-            ends.callback(os.close, writing)
-            own.callback(os.close, reading)
+            ours, theirs, reading, writing = _connections(own, ends)
             inherited = self._own_descriptors(spec)
             for listener in inherited[1:]:
                 ends.callback(os.close, listener)
