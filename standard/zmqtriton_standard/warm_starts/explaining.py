@@ -18,10 +18,12 @@ def findings(facts: Facts, _: None) -> Iterator[Finding]:
 
 def notes(facts: Facts, _: None) -> Iterator[Finding]:
     """Tell how the instances were started, each way once."""
-    if facts.is_overview:
-        return
+    living = {stub["instance"] for stub in facts.stubs} | (
+        {"template"} if facts.template else set()
+    )
     instances: dict[str, list[str]] = {}
-    for row in facts.rows("starts"):
-        instances.setdefault(row["text"], []).append(row["instance"])
+    for row in () if facts.is_overview else facts.rows("starts"):
+        if row["instance"] in living:
+            instances.setdefault(row["text"], []).append(row["instance"])
     for text, names in instances.items():
         yield note(f"{', '.join(names)} started {text}", "")

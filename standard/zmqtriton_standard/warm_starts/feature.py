@@ -131,7 +131,8 @@ class WarmStarts(Feature, HelperOwner):
 
     def _choose(self, environment: Environment, blueprint: Blueprint, slot: Any) -> int:
         """Return the serial of the spare process that forks an instance; 0 without one."""
-        record = self._records.get(environment)
+        record, key = self._records.get(environment), (blueprint.name, slot.name)
+        self._origins.pop(key, None)
         if record is None:
             return 0
         spare, serial = record.spare, 0
@@ -144,8 +145,7 @@ class WarmStarts(Feature, HelperOwner):
         else:
             names, serial = ", ".join(spare.packages[:3]), spare.serial
             text = f"from the spare process {spare.pid}, with {names} imported"
-        self._origins.pop((blueprint.name, slot.name), None)
-        self._origins[blueprint.name, slot.name] = text, serial
+        self._origins[key] = text, serial
         return serial
 
     # -------------------------------------------------- starts of spare processes

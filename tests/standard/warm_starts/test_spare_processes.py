@@ -20,6 +20,7 @@ import pytest
 from tests.standard.ctl.system.commands import ctl
 from tests.support.server import Server, Written, tensor
 from tests.support.waiting import eventually
+from zmqtriton.supervisor.machine.processes.process import STUB_OOM_SCORE
 
 CONFIG = """
 backend: "python"
@@ -146,7 +147,7 @@ def test_an_instance_of_a_spare_process_sees_what_a_fresh_one_sees(server: Serve
     assert f"m_0 started from the spare process {spare}, with zt_heavy imported" in explained
     [row] = rows(server, "spares")
     assert "its import starts threads: 'zt-thread'" == row["left_out"]["zt_threaded"]
-    assert row["bytes"] >= 0
+    eventually(lambda: rows(server, "spares")[0]["bytes"] > 0, 60, "a look at its memory")
     assert f"spare process {spare}" in ctl(server, "memory", "m", "--between=0.5").stdout
 
 
@@ -178,7 +179,7 @@ def test_after_a_change_of_a_package_the_next_start_is_cold_and_another_one_come
 
 
 @pytest.mark.parametrize("kind", ["forks", "threads"])
-def test_an_origin_of_instances_is_forked_from_it(
+def test_an_origin_of_instances_is_forked_from_it_and_outlives_it(
     packages: Path, tmp_path: Path, kind: str
 ) -> None:
     code = CODE.replace("import zt_heavy, zt_threaded", "import zt_heavy; zt_threaded = zt_heavy")
@@ -201,6 +202,12 @@ def test_an_origin_of_instances_is_forked_from_it(
         assert facts["is_ahead"]
         assert [] == facts["before"][0]
 
+        os.kill(spare, signal.SIGKILL)
+        eventually(lambda: not rows(server, "spares"), 60, "its end")
+        assert facts["pid"] == ask(server)["pid"]
+        ctl(server, "reload", "m", "--force")
+        assert not ask(server)["is_ahead"]
+
 
 def test_an_environment_of_its_own_has_a_spare_process_of_its_own(tmp_path: Path) -> None:
     environment = tmp_path / "venv"
@@ -221,17 +228,8 @@ def test_an_environment_of_its_own_has_a_spare_process_of_its_own(tmp_path: Path
         warm = restart(server)
         assert (False, True) == (cold["is_ahead"], warm["is_ahead"])
         assert (cold["before"], cold["after"]) == (warm["before"], warm["after"])
+        assert STUB_OOM_SCORE == int(Path(f"/proc/{warm['pid']}/oom_score_adj").read_text())
         assert str(environment) == rows(server, "spares")[0]["environment"]
 
         server.kill()
         eventually(lambda: not psutil.pid_exists(spare), 60, "the end of the spare process")
-
-
-def test_a_killed_spare_process_costs_no_request(server: Server) -> None:
-    spare = await_spare(server)
-
-    os.kill(spare, signal.SIGKILL)
-
-    eventually(lambda: not rows(server, "spares"), 60, "its end")
-    assert not restart(server)["is_ahead"]
-    assert 200 == server.status("/v2/health/ready")

@@ -95,8 +95,8 @@ class StubPlace:
 
     #: The steady growth of its memory, as its process reports it.
     growth = NO_GROWTH
-    #: Names of the modules of installed packages that its load has imported, with blanks, until a
-    #: feature takes them.
+    #: Names of the modules of installed packages that its first stub has imported, with blanks,
+    #: until a feature takes them.
     modules = ""
     #: The differences between its model's code and configuration, likewise.
     mismatches: tuple[str, ...] = ()
@@ -267,7 +267,8 @@ class StubPlace:
 
     def _on_model_loaded(self, event: states.InstanceLoaded) -> None:
         if self.state is InstanceState.READY:
-            self.has_is_ready, self.modules = event.has_is_ready, event.modules
+            self.has_is_ready = event.has_is_ready
+            self.modules = "" if self.restarts else event.modules
             if self.has_is_ready:
                 self._plan.enqueue(Send(self.serial, wire.ReadinessLifeline()))
             self.can_restart = True

@@ -270,7 +270,7 @@ class Children:
                 _log.warning(text, child.pid)
 
     def _handle_fork_message(self, child: Child, message: Any) -> None:
-        """Handle a message of the fork server or a template, which a model may have made."""
+        """Handle a message of a process that forks, which a model may have made."""
         if child.is_spare and not getattr(message, "id", 0):
             if isinstance(message, wire.CallResult):
                 self._listener.message_received(child.serial, message)
