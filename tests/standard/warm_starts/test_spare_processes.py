@@ -101,33 +101,27 @@ def server(packages: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator
 def ask(server: Server, model: str = "m") -> dict[str, Any]:
     status, answer = server.infer_json(model, tensor("IN", "BYTES", ["x"]), within_s=60)
     assert 200 == status, answer
-    facts: dict[str, Any] = json.loads(answer["outputs"][0]["data"][0])
-    return facts
+    return dict(json.loads(answer["outputs"][0]["data"][0]))
 
 
 def rows(server: Server, table: str) -> list[dict[str, Any]]:
-    found: list[dict[str, Any]] = json.loads(ctl(server, "status", "--output=json").stdout)[table]
-    return found
+    return list(json.loads(ctl(server, "status", "--output=json").stdout)[table])
 
 
 def await_spare(server: Server) -> int:
     """Wait for the spare process without the package that starts a thread; return its pid."""
 
-    def ready() -> list[int]:
-        return [row["pid"] for row in rows(server, "spares") if row["is_ready"]]
-
-    eventually(ready, 120, "a spare process")
-    return ready()[0]
+    return eventually(
+        lambda: [row["pid"] for row in rows(server, "spares") if row["is_ready"]],
+        120,
+        "a spare process",
+    )[0]
 
 
 def restart(server: Server, model: str = "m") -> dict[str, Any]:
     """Kill the instance, and return the facts of the next one."""
-    pid = server.replace_only("stub", model)
-
-    def is_another() -> bool:
-        return server.is_ready() and ask(server, model)["pid"] != pid
-
-    eventually(is_another, 60, "another instance")
+    server.replace_only("stub", model)
+    eventually(server.is_ready, 60, "another instance")
     return ask(server, model)
 
 

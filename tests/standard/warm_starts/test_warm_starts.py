@@ -55,13 +55,12 @@ class World(SupervisorHarness):
 
     def modules_of(self, spare: int) -> list[str]:
         [call] = [m for s, m in self.sent if s == spare and isinstance(m, wire.Call)]
-        names: list[str] = json.loads(call.arguments)["modules"]
-        return names
+        return list(json.loads(call.arguments)["modules"])
 
-    def ready(self, seconds: float = 1.5, **packages: float) -> int:
+    def ready(self, seconds: float = 1.5) -> int:
         """The last spare process has imported its packages; return its serial."""
         serial = self.spares()[-1]
-        result = {"seconds": seconds, "packages": packages or {"torch": 1.4, "numbers_": 0.1}}
+        result = {"seconds": seconds, "packages": {"numbers_": 0.1, "torch": 1.4}}
         self.receive(serial, wire.CallResult(0, 0, "", json.dumps(result)))
         return serial
 
@@ -137,26 +136,22 @@ def test_an_instance_is_not_forked_if_it_would_import_in_other_surroundings(
     assert text.startswith("from") == bool(world.spawned_with[-1])
 
 
-def test_further_modules_lead_to_another_spare_process() -> None:
+@pytest.mark.parametrize(
+    ("modules", "imported"),
+    [("pandas torch", [*PACKAGES.split(), "pandas"]), ("torch.nn torch", PACKAGES.split())],
+)
+def test_only_further_modules_lead_to_another_spare_process(
+    modules: str, imported: list[str]
+) -> None:
     world = importing()
     first = world.ready()
 
-    world.load("n", "pandas torch")
+    world.load("n", modules)
     world.advance(QUIET_S)
 
     [second] = world.spares()
-    assert [*PACKAGES.split(), "pandas"] == world.modules_of(second)
-    assert first != second
-
-
-def test_modules_that_it_has_already_change_nothing() -> None:
-    world = importing()
-    spare = world.ready()
-
-    world.load("n", "torch.nn torch")
-    world.advance(QUIET_S)
-
-    assert [spare] == world.spares()
+    assert imported == world.modules_of(second)
+    assert (first == second) is ("pandas" not in modules)
 
 
 def test_a_package_that_makes_it_unfit_is_left_out_of_the_next() -> None:
