@@ -16,8 +16,6 @@ from zmqtriton.options import Setting
 from zmqtriton.options.values import BadValue, core_numbers
 
 _log = logging.getLogger(__name__)
-#: The settings of a policy that pin its processes.
-PINNING_SETTINGS = ("numa-node", "cpu-cores")
 _NUMA_NODES = Path("/sys/devices/system/node")
 
 
@@ -30,7 +28,7 @@ def cores_of_policy(
     """
     cores: set[int] | None = None
     for setting in settings:
-        if setting.name != policy or setting.key not in PINNING_SETTINGS:
+        if setting.name != policy or setting.key not in ("numa-node", "cpu-cores"):
             continue
         if setting.key == "numa-node":
             numbers = _cores_of_node(nodes / f"node{int(setting.value)}" / "cpulist")

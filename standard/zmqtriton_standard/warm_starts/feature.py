@@ -92,7 +92,7 @@ def measure(pids: Iterable[int]) -> tuple[int, dict[int, int]]:
 class WarmStarts(Feature, HelperOwner):
     def __init__(self, core: CoreParts) -> None:
         super().__init__(core)
-        self._pinning_policies = core.policy.pinning_policies
+        self._host_policies = core.policy.host_policies
         self._mode = core.policy.options_of(WarmStartOptions).warm_starts
         self._records: dict[Environment, _Record] = {}
         #: The origin of each instance's process in words, and the serial of the spare process or
@@ -140,8 +140,10 @@ class WarmStarts(Feature, HelperOwner):
             text = f"without a spare process: {record.problem}"
         elif config_parameter(json.loads(blueprint.config), "CUDA_VISIBLE_DEVICES") == "instance":
             text = "without the spare process: its CUDA_VISIBLE_DEVICES is set before its imports"
-        elif slot.host_policy in self._pinning_policies:
-            text = f"without the spare process: the host policy {slot.host_policy} pins it to cores"
+        elif slot.host_policy in self._host_policies:
+            text = (
+                f"without the spare process: the host policy {slot.host_policy} may pin it to cores"
+            )
         else:
             names, serial = ", ".join(spare.packages[:3]), spare.serial
             text = f"from the spare process {spare.pid}, with {names} imported"

@@ -3,5 +3,10 @@
 from zmqtriton.sdk.process import options
 
 AUTO, ON, OFF = "auto", "on", "off"
-#: Returns the mode in a text, and raises BadValue.
-read = options.values.one_of((AUTO, ON, OFF), "It must be a mode of spare processes.")
+
+
+def read(value: str) -> str:
+    """Return the mode. Raises BadValue."""
+    if value not in (AUTO, ON, OFF):
+        raise options.BadValue(f"It must be auto, on or off. Got {value}")
+    return value

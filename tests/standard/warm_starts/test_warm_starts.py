@@ -26,7 +26,7 @@ class World(SupervisorHarness):
             *(replace(make_blueprint(name), **blueprint) for name in "mn"),
             control_mode="explicit",
             warm_starts=mode,
-            pinning_policies=frozenset({"near"}),
+            host_policies=frozenset({"near"}),
             stubs={"m": HANGS, "n": HANGS},
         )
         self.available = ENOUGH_BYTES
@@ -119,7 +119,7 @@ def test_the_next_start_is_a_fork_of_it_and_says_so() -> None:
     [
         ("all", "far", "from the spare process"),
         ("instance", "far", "without the spare process: its CUDA_VISIBLE_DEVICES is set"),
-        ("all", "near", "without the spare process: the host policy near pins it to cores"),
+        ("all", "near", "without the spare process: the host policy near may pin it to cores"),
     ],
 )
 def test_an_instance_is_not_forked_if_it_would_import_in_other_surroundings(

@@ -14,7 +14,6 @@ import subprocess
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from functools import partial
-from socket import socket
 from typing import Any, Protocol
 
 from zmqtriton.config.instances import THREADS
@@ -39,7 +38,7 @@ from zmqtriton_floor.lifeline import Lifeline, pair
 _log = logging.getLogger(__name__)
 
 
-def _connections(own: ExitStack, ends: ExitStack) -> tuple[socket, socket, int, int]:
+def _connections(own: ExitStack, ends: ExitStack) -> tuple[Any, Any, int, int]:
     """Return the ends of a child's lifeline, and of the pipe for its output, ours first.
 
     `own` closes our end of the lifeline and of the pipe, `ends` closes the child's.

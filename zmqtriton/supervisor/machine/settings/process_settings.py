@@ -15,7 +15,6 @@ from typing import NamedTuple
 
 from zmqtriton import addons
 from zmqtriton.host.capacity import available_bytes, segment_budget_bytes
-from zmqtriton.host.cores import PINNING_SETTINGS
 from zmqtriton.logs.log import log_options
 from zmqtriton.options import Options
 from zmqtriton.reading.python_settings import PythonSettings
@@ -297,9 +296,7 @@ def read_policy(options: Options) -> Policy:
         ),
         frontend_roles=tuple(frontend_roles(options)),
         has_fork_server=True,
-        pinning_policies=frozenset(
-            one.name for one in options.host_policy if one.key in PINNING_SETTINGS
-        ),
+        host_policies=frozenset(setting.name for setting in options.host_policy),
         load_on_demand=options.load_on_demand,
         one_by_one=options.one_by_one,
         of_add_ons=options.of_add_ons,
