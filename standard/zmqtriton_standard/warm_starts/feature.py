@@ -230,16 +230,17 @@ class WarmStarts(Feature, HelperOwner):
             self._take(record, spare, json.loads(answer.result))
             return True
         # it ends by itself
-        record.problem = f"{answer.result}: {answer.text}" if answer.result else answer.text
+        record.spare, package = None, answer.result
+        record.problem = f"{package}: {answer.text}" if package else answer.text
+        if package:
+            record.left_out[package] = answer.text
         if spare.is_ready:
             record.left_out.clear()
             refused = [key for key, (_, origin) in self._origins.items() if origin == serial][-1:]
             text = f"without the spare process: {record.problem}"
             self._origins.update(dict.fromkeys(refused, (text, 0)))
-        elif answer.result:
-            record.left_out[answer.result] = answer.text
-        if spare.is_ready or answer.result:
-            record.spare, record.tried = None, frozenset()
+        if package or spare.is_ready:
+            record.tried = frozenset()
         return True
 
     def _take(self, record: _Record, spare: _Spare, result: Mapping[str, Any]) -> None:

@@ -166,16 +166,27 @@ def test_a_package_that_makes_it_unfit_is_left_out_of_the_next() -> None:
     assert {"numbers_": "its import starts threads: 'x'"} == row["left_out"]
 
 
-def test_a_spare_process_that_cannot_be_made_is_not_tried_for_ever() -> None:
+@pytest.mark.parametrize(
+    ("report", "problem"),
+    [
+        ("", "it has ended: killed by SIGKILL: Bus error"),
+        ("sitecustomize.py has to run in each process",) * 2,
+    ],
+)
+def test_a_spare_process_that_cannot_be_made_is_not_tried_for_ever(
+    report: str, problem: str
+) -> None:
     world = importing()
 
-    world.kill_process(world.spares()[-1], words="Bus error")
+    [spare] = world.spares()
+    if report:
+        world.receive(spare, wire.CallResult(0, Unavailable.number, report, ""))
+    world.kill_process(spare, words="Bus error")
     world.advance(100 * QUIET_S)
     world.restart()
 
     assert [] == world.spares()
-    text = "without a spare process: it has ended: killed by SIGKILL: Bus error"
-    assert text == world.starts()["m_0_0"]
+    assert f"without a spare process: {problem}" == world.starts()["m_0_0"]
 
 
 def test_one_that_has_died_is_made_again_after_a_rest() -> None:
