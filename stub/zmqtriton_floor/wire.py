@@ -712,6 +712,7 @@ class ModelLoaded(NamedTuple):
     """initialize has returned."""
 
     has_is_ready: Flags = 0  # 1: the model has is_ready; a ReadinessLifeline must come first
+    modules: Document = ""  # names of imported modules of installed packages, with blanks
 
 
 class LoadFailed(NamedTuple):

@@ -213,7 +213,7 @@ class ForkServer:
             sys.orig_argv[:] = command
         self._command_line.show(command)
         stub_mark.overwrite(request["mark"])
-        _set_oom_score(request["oom_score"])
+        set_oom_score(request["oom_score"])
         user = request["user"]
         if user is not None:
             prctl.become_user(user["uid"], user["gid"], user["groups"], user["variables"])
@@ -234,7 +234,7 @@ def freeze() -> None:
     gc.freeze()
 
 
-def _set_oom_score(score: int) -> None:
+def set_oom_score(score: int) -> None:
     """Set the OOM score, so that the kernel kills a stub before the fork server."""
     with contextlib.suppress(OSError), open("/proc/self/oom_score_adj", "wb", 0) as file:
         file.write(b"%d" % score)

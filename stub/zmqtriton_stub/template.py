@@ -27,7 +27,7 @@ from zmqtriton_stub.instance import StubInstance
 from zmqtriton_stub.model import import_class
 from zmqtriton_stub.own_process import OwnProcess, check_files, take_priority
 
-_EPOLL = "anon_inode:[eventpoll]"
+EPOLL = "anon_inode:[eventpoll]"
 _INSTEAD = "in initialize(), which each instance runs after its fork"
 #: An open descriptor: its number, and the target of its link in /proc.
 _Descriptor = Tuple[str, str]
@@ -100,7 +100,7 @@ def load_once(
     template = StubInstance(load, ThreadOutbox(lifeline.send).put)
     this_process.current = template
     try:
-        before = _descriptors()
+        before = open_descriptors()
         model_class = _preload(load)
         check(before)
     except ForkRefusal as refusal:
@@ -148,7 +148,7 @@ def _preload(load: wire.LoadModel) -> Any:
     return model_class
 
 
-def _descriptors() -> FrozenSet[_Descriptor]:
+def open_descriptors() -> FrozenSet[_Descriptor]:
     descriptors = set()
     for number in os.listdir("/proc/self/fd"):
         with suppress(OSError):  # the one of the listing
@@ -158,25 +158,25 @@ def _descriptors() -> FrozenSet[_Descriptor]:
 
 def _check(before: FrozenSet[_Descriptor]) -> None:
     """Raise ForkRefusal if a fork would lack, or share, something that the preload has started."""
-    if _is_cuda_begun():
+    if is_cuda_begun():
         raise ForkRefusal(
             "CUDA was initialised by the import of model.py or in preload(), and does not work in "
             f"a fork. Load to the CPU there, and move to the GPU {_INSTEAD}"
         )
-    threads = _threads_after_fork()
+    threads = threads_after_fork()
     if threads:
         raise ForkRefusal(
             f"threads are alive after preload(), which a fork does not have: {', '.join(threads)}. "
             f"End them there, have the library use one thread, or start them {_INSTEAD}"
         )
-    if any(leads_to == _EPOLL for _, leads_to in _descriptors() - before):
+    if any(leads_to == EPOLL for _, leads_to in open_descriptors() - before):
         raise ForkRefusal(
             "an event loop (or gRPC channel) is open after preload(), and all forks would share "
             f"its epoll descriptor. Close it there, or open it {_INSTEAD}"
         )
 
 
-def _is_cuda_begun() -> bool:
+def is_cuda_begun() -> bool:
     """Return whether CUDA was initialised, by its driver if that is loaded."""
     with open("/proc/self/maps", encoding="utf-8", errors="replace") as maps:
         paths = {line.split(None, 5)[-1].strip() for line in maps if "libcuda.so" in line}
@@ -184,7 +184,7 @@ def _is_cuda_begun() -> bool:
     return any(not ctypes.CDLL(p).cuDeviceGetCount(ctypes.byref(count)) for p in sorted(paths))
 
 
-def _threads_after_fork() -> List[str]:
+def threads_after_fork() -> List[str]:
     """Return the names of threads that still run after a fork.
 
     Libraries that support forks, such as OpenBLAS, end their threads before each.

@@ -123,6 +123,8 @@ class SupervisorHarness:
         self.stub_names: dict[int, str] = {}
         #: What stubs are forks of.
         self.templates: set[int] = set()
+        #: Serial of the spare process of each stub; 0 without one.
+        self.spawned_with: list[int] = []
         #: Who prepares the environment of a model.
         self.preparation_serials: dict[str, int] = {}
         self.alive: set[int] = set()
@@ -335,9 +337,10 @@ class SupervisorHarness:
     def _perform_outside(self, action: actions.Action) -> None:
         """Do what has to do with processes and files."""
         match action:
-            case actions.Spawn(serial, role):
-                self._start(serial, role)
-            case actions.SpawnStub(serial, _, _, instance, template=template):
+            case actions.Spawn(serial) | actions.StartSpare(serial):
+                self._start(serial, getattr(action, "role", "spare"))
+            case actions.SpawnStub(serial, _, _, instance, template=template, spare=spare):
+                self.spawned_with.append(spare)
                 self.templates |= {template.serial} if template else set()
                 self.stub_names[serial] = instance
                 self._start(serial, "stub")

@@ -49,6 +49,8 @@ class Template(NamedTuple):
     #: Maximum seconds of a load; 0 is no limit.
     load_within_s: float = 0.0
     has_threads: bool = False
+    #: Serial of the spare process that forks it; 0 without one.
+    spare: int = 0
 
 
 class EndTemplate(NamedTuple):
@@ -71,6 +73,17 @@ class SpawnStub(NamedTuple):
     version: int = 0
     #: The process that the stub is a fork of; None for one that loads by itself.
     template: Template | None = None
+    #: Serial of the spare process that forks the stub, or its template; 0 without one.
+    spare: int = 0
+
+
+class StartSpare(NamedTuple):
+    """Start the spare process of an environment; it imports what a Call "import" names."""
+
+    serial: int
+    environment: Environment
+    #: The model whose imports were recorded last, for the log.
+    model: str
 
 
 class PrepareEnvironment(NamedTuple):
@@ -322,6 +335,7 @@ Action = (
     | SpawnStub
     | EndTemplate
     | PrepareEnvironment
+    | StartSpare
     | AdmitGuest
     | Send
     | KeepSegments

@@ -351,11 +351,19 @@ class Generation:
         """Return the origin of the next instance; None if that loads by itself."""
         blueprint = self.blueprint
         if self.template is None and blueprint.instances and not self.environment.host:
-            load = self._load_of(blueprint.first_slot._replace(name="template"), is_asked=False)
-            has_threads = blueprint.instances == THREADS
-            serial = self._plan.new_serial()
-            self.template = Template(serial, load, blueprint.max_load_s, has_threads)
+            place = blueprint.first_slot._replace(name="template")
+            self.template = Template(
+                self._plan.new_serial(),
+                self._load_of(place, is_asked=False),
+                blueprint.max_load_s,
+                blueprint.instances == THREADS,
+                self.choose_spare(place),
+            )
         return self.template
+
+    def choose_spare(self, slot: InstanceSlot) -> int:
+        """Return the serial of the spare process that forks the next instance; 0 without one."""
+        return self._introductions.choose_spare(self.environment, self.blueprint, slot)
 
     def _end_template(self, *, at_once: bool = False) -> None:
         if self.template is not None:

@@ -86,12 +86,18 @@ class InstanceOwner(Protocol):
     def choose_template(self) -> Template | None:
         """Return the origin of the next stub; None if that loads by itself."""
 
+    def choose_spare(self, slot: InstanceSlot) -> int:
+        """Return the serial of the spare process that forks the next stub; 0 without one."""
+
 
 class StubPlace:
     """A place for a stub. Its timers report through its generation."""
 
     #: The steady growth of its memory, as its process reports it.
     growth = NO_GROWTH
+    #: Names of the modules of installed packages that its first stub has imported, with blanks,
+    #: until a feature takes them.
+    modules = ""
     #: The differences between its model's code and configuration, likewise.
     mismatches: tuple[str, ...] = ()
 
@@ -234,6 +240,7 @@ class StubPlace:
                 blueprint.quota,
                 owner.version,
                 template,
+                template.spare if template else owner.choose_spare(self.slot),
             )
         )
 
@@ -261,6 +268,7 @@ class StubPlace:
     def _on_model_loaded(self, event: states.InstanceLoaded) -> None:
         if self.state is InstanceState.READY:
             self.has_is_ready = event.has_is_ready
+            self.modules = "" if self.restarts else event.modules
             if self.has_is_ready:
                 self._plan.enqueue(Send(self.serial, wire.ReadinessLifeline()))
             self.can_restart = True
@@ -365,7 +373,7 @@ def stub_event(message: Any) -> states.Event | None:
     if isinstance(message, wire.ConfigCompleted):
         return states.InstanceConfigCompleted(message.config)
     if isinstance(message, wire.ModelLoaded):
-        return states.InstanceLoaded(bool(message.has_is_ready))
+        return states.InstanceLoaded(bool(message.has_is_ready), message.modules)
     if isinstance(message, wire.LoadFailed):
         return states.InstanceLoadFailed(_believable(message.reason), message.code)
     return None

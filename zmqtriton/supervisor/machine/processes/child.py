@@ -51,8 +51,9 @@ class Child:
     read_rest: Callable[[], None] | None = None
     #: True if it may hand over the lifelines of processes that it has forked.
     can_fork_workers: bool = False
-    #: True for the fork server, and for a template.
+    #: True for the fork server, for a spare process of an environment, and for a template.
     can_fork: bool = False
+    is_spare: bool = False
     is_template: bool = False
     frozen_polls: int = 0
     is_watched_for_writing: bool = False

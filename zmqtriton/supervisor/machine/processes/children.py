@@ -270,8 +270,11 @@ class Children:
                 _log.warning(text, child.pid)
 
     def _handle_fork_message(self, child: Child, message: Any) -> None:
-        """Handle a message of the fork server or a template, which a model may have made."""
-        if isinstance(message, wire.Synced):
+        """Handle a message of a process that forks, which a model may have made."""
+        if child.is_spare and not getattr(message, "id", 0):
+            if isinstance(message, wire.CallResult):
+                self._listener.message_received(child.serial, message)
+        elif isinstance(message, wire.Synced):
             self.templates.ready(child.serial) if child.is_template else self.fork_server.ready()
         elif isinstance(message, wire.CallResult):
             pid = int(message.result or 0)
@@ -441,7 +444,7 @@ _MEANINGS = (
     (lambda child: child.is_template, Children._end_template),
     (
         lambda child: child.can_fork and not child.is_template,
-        lambda own, child, _: own.fork_server.ended(),
+        lambda own, child, _: own.fork_server.ended(child.serial),
     ),
     (lambda child: child.pid and not child.is_template, Children._report),
     (lambda child: not child.pid, lambda own, child, _: own._listener.caller_ended(child.serial)),

@@ -105,11 +105,15 @@ class Spawner:
             user,
             action.quota,
             action.template,
+            action.spare,
         )
         if action.template is not None:
             self._children.templates.start(spec)
         else:
             self._children.fork_server.start(spec)
+
+    def start_spare(self, action: actions.StartSpare) -> None:
+        self._children.starts.spawn_spare(action, self._users.get(action.environment.user))
 
     def prepare_environment(self, action: actions.PrepareEnvironment) -> None:
         user = self._users.get(action.demand.user)

@@ -17,8 +17,10 @@ from functools import partial
 from typing import Any, Protocol
 
 from zmqtriton.config.instances import THREADS
-from zmqtriton.environments.demand import variable_overrides
+from zmqtriton.environments.demand import Environment, variable_overrides
+from zmqtriton.environments.users import StubUser
 from zmqtriton.logs.log_ring import StubName
+from zmqtriton.supervisor.actions import StartSpare
 from zmqtriton.supervisor.machine.processes import commands
 from zmqtriton.supervisor.machine.processes import process as processes
 from zmqtriton.supervisor.machine.processes.child import (
@@ -36,6 +38,20 @@ from zmqtriton_floor.lifeline import Lifeline, pair
 _log = logging.getLogger(__name__)
 
 
+def _connections(own: ExitStack, ends: ExitStack) -> tuple[Any, Any, int, int]:
+    """Return the ends of a child's lifeline, and of the pipe for its output, ours first.
+
+    `own` closes our end of the lifeline and of the pipe, `ends` closes the child's.
+    """
+    ours, theirs = pair()
+    own.callback(ours.close)
+    ends.callback(theirs.close)
+    reading, writing = os.pipe2(os.O_CLOEXEC)
+    own.callback(os.close, reading)
+    ends.callback(os.close, writing)
+    return ours, theirs, reading, writing
+
+
 def _start(
     child: Child,
     command: Callable[[int], Sequence[str]],
@@ -47,12 +63,7 @@ def _start(
     with ExitStack() as ends, ExitStack() as own:
         if child.progress_page is not None:
             own.callback(os.close, child.progress_page)
-        ours, theirs = pair()
-        ends.callback(theirs.close)
-        own.callback(ours.close)
-        reading, writing = os.pipe2(os.O_CLOEXEC)
-        ends.callback(os.close, writing)
-        own.callback(os.close, reading)
+        ours, theirs, reading, writing = _connections(own, ends)
         if stub is None:
             how["environment"] = {**(how.get("environment") or {}), **unblock(writing)}
         else:
@@ -146,6 +157,22 @@ class Starts:
         if self._children.find(serial) is not None:
             self._children.fork_server.started(serial)
 
+    def spawn_spare(self, action: StartSpare, user: StubUser | None) -> None:
+        self.spawn(
+            action.serial,
+            lambda line: commands.at_leisure(commands.spare_command(action.environment, line)),
+            environment=self._variables(action.environment, action.serial),
+            stub=StubName(action.model, "spare"),
+            child=Child(action.serial, can_fork=True, is_spare=True),
+            user=user,
+        )
+
+    def _variables(self, environment: Environment, serial: int) -> dict[str, str | None]:
+        """Return the variables of a process of models that differ from the server's own."""
+        overrides = variable_overrides(environment, os.environ)
+        mark = {stub_mark.VARIABLE: stub_mark.mark(self._directory, serial)}
+        return {**self.model_variables, **overrides, **mark}
+
     def spawn_stub(self, spec: StubSpec) -> None:
         """Start a stub, or a template, as a new program."""
         try:
@@ -164,11 +191,7 @@ class Starts:
             spec.serial,
             command,
             inherited=inherited,
-            environment={
-                **self.model_variables,
-                **variable_overrides(spec.environment, os.environ),
-                stub_mark.VARIABLE: stub_mark.mark(self._directory, spec.serial),
-            },
+            environment=self._variables(spec.environment, spec.serial),
             stub=spec.stub,
             child=_stub_child(spec),
             user=spec.user,
@@ -196,11 +219,17 @@ class Starts:
         self._listener.process_ended(serial, reason)
 
     def request_fork(self, fork_server: int, spec: StubSpec) -> ForkedStub:
-        """Request a stub or a template. Raises OSError if there are too few descriptors."""
+        """Request a stub or a template.
+
+        Raises OSError if there are too few descriptors, or if the spare process has ended.
+        """
         origin = self._children.find(fork_server)
-        assert origin is not None
-        # a template runs as the model's user already
+        if origin is None:
+            raise ProcessLookupError
+        # a template, or a spare process, runs as the model's user already
         user = spec.user if spec.template is None or spec.is_template else None
+        if origin.is_spare:
+            user = None
         of_user = user and {**user._asdict(), "variables": user.variables}
         mark = stub_mark.mark(self._directory, spec.serial)
         options, words = commands.stub_arguments(spec)
@@ -213,12 +242,7 @@ class Starts:
             origin.pid,
         )
         with ExitStack() as ends, ExitStack() as own:
-            ours, theirs = pair()
-            ends.callback(theirs.close)
-            own.callback(ours.close)
-            reading, writing = os.pipe2(os.O_CLOEXEC)
-            ends.callback(os.close, writing)
-            own.callback(os.close, reading)
+            ours, theirs, reading, writing = _connections(own, ends)
             inherited = self._own_descriptors(spec)
             for listener in inherited[1:]:
                 ends.callback(os.close, listener)

@@ -296,6 +296,7 @@ def read_policy(options: Options) -> Policy:
         ),
         frontend_roles=tuple(frontend_roles(options)),
         has_fork_server=True,
+        host_policies=frozenset(setting.name for setting in options.host_policy),
         load_on_demand=options.load_on_demand,
         one_by_one=options.one_by_one,
         of_add_ons=options.of_add_ons,
