@@ -50,6 +50,10 @@ if TYPE_CHECKING:
     )
     from zmqtriton.supervisor.models.model_report import is_silent as is_silent
     from zmqtriton.supervisor.server_processes.broker_counts import BrokerCounts as BrokerCounts
+    from zmqtriton_floor.settings.tracing import (
+        Sampling as Sampling,
+        TracingSettings as TracingSettings,
+    )
     from zmqtriton.reading.blueprint import (
         Blueprint as Blueprint,
         FileSource as FileSource,

@@ -9,12 +9,11 @@ from __future__ import annotations
 from zmqtriton import addons
 from zmqtriton.supervisor.features.feature import Feature
 from zmqtriton.supervisor.features.quotas import QuotaReport
-from zmqtriton.supervisor.features.settings import LogSettingsFeature, TraceSettingsFeature
+from zmqtriton.supervisor.features.settings import LogSettingsFeature
 from zmqtriton_floor.settings.offers import Hook
 
 FEATURES: tuple[type[Feature], ...] = (
     LogSettingsFeature,
-    TraceSettingsFeature,
     QuotaReport,
 )
 
