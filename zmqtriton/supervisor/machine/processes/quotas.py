@@ -26,6 +26,7 @@ from zmqtriton.config.parameters import (
     Quota,
     QuotaUse,
 )
+from zmqtriton.host.capacity import enclosing_groups, read_text
 from zmqtriton.supervisor.machine.memory.segments import SegmentRegistry
 from zmqtriton.supervisor.machine.processes.child import Child
 from zmqtriton_floor.reasons import Kind, Reason
@@ -295,27 +296,9 @@ class OomDetector:
         return Reason.of(Kind.OUT_OF_MEMORY, f"{reason.text}, by the kernel: out of memory")
 
     def _count(self) -> int:
-        for path in (*self._cgroup_counter_files(), self._proc / "vmstat"):
-            try:
-                match = _COUNTER.search(path.read_text())
-            except OSError:
-                continue
-            if match:
-                return int(match[1])
-        return 0
-
-    def _cgroup_counter_files(self) -> list[Path]:
-        if self._group is not None:
-            return [self._group / "memory.events"]
-        try:
-            lines = (self._proc / "self" / "cgroup").read_text().splitlines()
-        except OSError:
-            return []
-        files = []
-        for line in lines:
-            _, controllers, path = line.split(":", 2)
-            if not controllers:  # version 2
-                files.append(self._groups / path.lstrip("/") / "memory.events")
-            elif "memory" in controllers.split(","):
-                files.append(self._groups / "memory" / path.lstrip("/") / "memory.oom_control")
-        return files
+        own = self._group or next(enclosing_groups("memory", self._proc, self._groups), None)
+        # of version 2, of version 1, of the machine
+        files = [own / "memory.events", own / "memory.oom_control"] if own else []
+        texts = map(read_text, (*files, self._proc / "vmstat"))
+        match = next(filter(None, map(_COUNTER.search, texts)), None)
+        return int(match[1]) if match else 0
