@@ -28,7 +28,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from zmqtriton import runtime_places
-from zmqtriton.options import Options
+from zmqtriton.options import Options, option_of
 from zmqtriton.roles import LOCAL_SERVICES, services_of
 from zmqtriton.sdk.addon import Process
 from zmqtriton.supervisor import settings
@@ -353,10 +353,10 @@ def _group_of(options: Options, service: Process, admitted: int | None) -> int |
     name: str = service.group and options.value(service.group)
     if not name:
         return None
-    group = _find_group(_option(service.group), name)
+    group = _find_group(option_of(service.group), name)
     if admitted not in (None, group):
         raise DirectoryError(
-            f"{_option(service.group)}: one group may enter the runtime directory, and with "
+            f"{option_of(service.group)}: one group may enter the runtime directory, and with "
             "--stub-user it is that of the first such user"
         )
     return group
@@ -377,7 +377,7 @@ def _bind(name: str, service: Process, directory: Path, group: int | None) -> so
         bound.close()
         with suppress(FileNotFoundError):
             os.unlink(path)
-        text = f"{_option(service.on)}: cannot make the socket '{path}': {error.strerror}"
+        text = f"{option_of(service.on)}: cannot make the socket '{path}': {error.strerror}"
         raise DirectoryError(text) from error
     return bound
 
@@ -390,7 +390,3 @@ def _find_group(option: str, name: str) -> int:
     if name.isascii() and name.isdigit():
         return int(name)
     raise DirectoryError(f"{option}: there is no group '{name}'; make it with groupadd")
-
-
-def _option(field: str) -> str:
-    return f"--{field.replace('_', '-')}"
