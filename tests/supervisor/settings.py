@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 from zmqtriton.options import Options
-from zmqtriton.supervisor.machine.settings.process_settings import Machine, settings_of
+from zmqtriton.supervisor.machine.process_settings import Machine, settings_of
 from zmqtriton.supervisor.settings import Settings
 from zmqtriton.supervisor.story import Promise
 from zmqtriton_floor.settings.codec import decode

@@ -16,7 +16,7 @@ from tests.support.poison import FILE
 from zmqtriton.options import Options
 from zmqtriton.options.values import RateLimitResource, Restriction, Setting, TraceOptions
 from zmqtriton.roles import LOCAL_SERVICES
-from zmqtriton.supervisor.machine.settings import process_settings
+from zmqtriton.supervisor.machine import process_settings
 from zmqtriton.supervisor.settings import Settings
 from zmqtriton_floor.logs import LogOptions
 from zmqtriton_floor.metrics import MetricsConfig

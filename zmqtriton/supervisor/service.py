@@ -38,14 +38,14 @@ from zmqtriton.supervisor.machine.directories.claims import (
 )
 from zmqtriton.supervisor.machine.directories.runtime import DirectoryError
 from zmqtriton.supervisor.machine.memory.region_files import RegionFiles
-from zmqtriton.supervisor.machine.processes.children import Children
-from zmqtriton.supervisor.machine.processes.spawner import Spawner
-from zmqtriton.supervisor.machine.repositories.model_files import ModelFiles
-from zmqtriton.supervisor.machine.settings.process_settings import (
+from zmqtriton.supervisor.machine.process_settings import (
     bound_ports,
     process_settings,
     read_policy,
 )
+from zmqtriton.supervisor.machine.processes.children import Children
+from zmqtriton.supervisor.machine.processes.spawner import Spawner
+from zmqtriton.supervisor.machine.repositories.model_files import ModelFiles
 from zmqtriton.supervisor.settings import ServerInfo
 from zmqtriton_floor.process.loop_turns import LoopTurns
 

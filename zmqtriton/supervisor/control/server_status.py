@@ -1,4 +1,4 @@
-"""The answer to `zmqtriton-ctl status`: the server, processes, clients, loops and counts."""
+"""The answer to `zmqtriton-ctl status`: the server, processes, loops and counts."""
 
 from __future__ import annotations
 
@@ -32,15 +32,8 @@ _MAX_NAMES = 3
 _OF_COMPARISONS = ("trial", "unawaited", "executing_ns")
 #: Duration of an execution that may hang, as a multiple of the usual one; the alert has the same.
 _OVERLONG = 10
-_KINDS = ("requests_bytes", "answers_bytes", "requests_refused", "answers_refused")
 #: Bytes of held memory that are worth a row.
 _SHOWN_BYTES = 1 << 20
-#: A guest is a user's process, and may tell anything.
-_MAX_VALUES = 1024
-_MAX_LETTERS = 128
-
-#: A role, a counter, and the value of its label.
-Key = tuple[str, str, str]
 _SIZE = len(BOUNDS_S) + 1
 _TIMES = ("cpu_s", "stood_s", "waited_s", "locked_s", "at_s")
 _MAX_TURN_LETTERS = 1000
@@ -76,7 +69,6 @@ class ServerStatus:
         #: Pids of processes by serial number.
         self._pids: dict[int, int] = {}
         self._malformed = 0
-        self._clients = Clients()
         self._turns = LoopTurnsTable()
 
     @property
@@ -85,9 +77,7 @@ class ServerStatus:
             "status": Verb(lambda call: self._status()),
             # of the supervisor alone, whatever the broker does
             "identity": Verb(lambda call: self._identity()),
-            # by which a frontend tells of its clients
-            "clients": Verb(lambda call: self._clients.take(call.caller, call.arguments)),
-            # by which it tells of its loop
+            # by which a frontend tells of its loop
             "turns": Verb(self._take_turns),
         }
 
@@ -102,11 +92,9 @@ class ServerStatus:
     def process_ended(self, serial: int) -> None:
         self._started_s.pop(serial, None)
         self._pids.pop(serial, None)
-        self._clients.forget(serial)
 
     def peer_ended(self, serial: int) -> None:
         """Forget a dead process that was neither the supervisor nor a stub."""
-        self._clients.forget(serial)
         self._turns.forget(serial)
 
     def _take_turns(self, call: ControlCall) -> None:
@@ -228,7 +216,7 @@ class ServerStatus:
                 process["started_s"] += step_s
             serial = process.get("serial", 0)
             process["segment_bytes"] = held.pop(serial, 0)
-            process.update(self._clients.describe_process(serial))
+            process.update(self._features.describe_process(serial))
             if process["role"] != "stub" and (serial or process["role"] == "supervisor"):
                 process.update(self._turns.describe_process(serial))
         server = self._server
@@ -241,7 +229,6 @@ class ServerStatus:
             "environments": preparations,
             "malformed": self._malformed,
             "log": server.log_loss(),
-            "clients": self._clients.describe(),
             "turns": self._turns.describe(),
             "slow_loops": self._turns.slow_loops(
                 {0: "supervisor", **{peer.serial: peer.role for peer in self._peers.all()}}
@@ -369,68 +356,6 @@ def _last_reason(reason: Reason | None) -> dict[str, Any]:
     if reason is None:
         return {"last_reason": ""}
     return {"last_reason": shorten(reason.text), "why": reason.document()}
-
-
-class Clients:
-    """Frontends' figures about clients: memory, connections, and counters that outlive them."""
-
-    def __init__(self) -> None:
-        #: Bytes of clients by kind, for each living frontend by its serial.
-        self._memory: dict[int, dict[str, int]] = {}
-        self._connections: dict[int, int] = {}
-        self._counts: dict[int, dict[Key, int]] = {}
-        #: Counters of all frontends together, those that have ended included.
-        self._totals: dict[Key, int] = {}
-
-    def take(self, serial: int, figures: Mapping[str, Any]) -> None:
-        """Record the figures of a process; values of other types do not count."""
-        memory = _mapping(figures.get("memory"))
-        if memory:
-            self._memory[serial] = {kind: _number(memory.get(kind)) for kind in _KINDS}
-        self._connections[serial] = _number(figures.get("connections"))
-        before, now = self._counts.get(serial, {}), _read_counts(figures)
-        for key, count in now.items():
-            grown = count - before.get(key, 0)
-            if grown > 0 and (key in self._totals or len(self._totals) < _MAX_VALUES):
-                self._totals[key] = self._totals.get(key, 0) + grown
-        self._counts[serial] = now
-
-    def forget(self, serial: int) -> None:
-        for figures in (self._memory, self._connections, self._counts):
-            figures.pop(serial, None)
-
-    def describe_process(self, serial: int) -> dict[str, Any]:
-        """Return the status of a process; empty if it has reported nothing."""
-        described: dict[str, Any] = {}
-        if serial in self._memory:
-            described["client_memory"] = self._memory[serial]
-        if serial in self._connections:
-            described["connections"] = self._connections[serial]
-        return described
-
-    def describe(self) -> list[dict[str, Any]]:
-        """Return the counters of all processes together."""
-        return [
-            {"role": role, "counter": counter, "label": label, "count": count}
-            for (role, counter, label), count in self._totals.items()
-        ]
-
-
-def _read_counts(figures: Mapping[str, Any]) -> dict[Key, int]:
-    role = str(figures.get("role", ""))[:_MAX_LETTERS]
-    return {
-        (role, str(counter)[:_MAX_LETTERS], str(label)[:_MAX_LETTERS]): _number(count)
-        for counter, values in _mapping(figures.get("counts")).items()
-        for label, count in _mapping(values).items()
-    }
-
-
-def _mapping(value: Any) -> Mapping[str, Any]:
-    return value if isinstance(value, dict) else {}
-
-
-def _number(value: Any) -> int:
-    return value if type(value) is int else 0
 
 
 class LoopTurnsTable:

@@ -169,6 +169,10 @@ class Feature:
         """Return its part of the status, by key; `counts` are the broker's, by version."""
         return {}
 
+    def describe_process(self, serial: int) -> Mapping[str, Any]:
+        """Return its part of a process's row in the status, by key."""
+        return {}
+
     @property
     def phase(self) -> str:
         """Return the state of the server in one word, for its status line; "" for the usual one."""
@@ -227,10 +231,12 @@ class Features:
         return chain.from_iterable(self.ask(lambda each: [*each.repeated_calls()]))
 
     def describe(self, counts: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-        document: dict[str, Any] = {}
-        for part in self.ask(lambda each: each.describe(counts)):
-            document |= part
-        return document
+        parts = self.ask(lambda each: each.describe(counts))
+        return {key: value for part in parts for key, value in part.items()}
+
+    def describe_process(self, serial: int) -> dict[str, Any]:
+        parts = self.ask(lambda each: each.describe_process(serial))
+        return {key: value for part in parts for key, value in part.items()}
 
     @property
     def phases(self) -> list[str]:

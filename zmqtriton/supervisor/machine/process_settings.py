@@ -54,7 +54,7 @@ _HOLD_BACK = "TRITONSERVER_DELAY_SCHEDULER"
 #: Any value but 0 has all processes look for tensors that are read after their block is free, by a
 #: tool that only the sources of the server have.
 _POISON = "ZT_POISON"
-_POISON_TOOL = Path(__file__).parents[4] / "tools/poison.py"
+_POISON_TOOL = Path(__file__).parents[3] / "tools/poison.py"
 
 _log = logging.getLogger(__name__)
 
