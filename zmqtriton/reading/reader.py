@@ -12,6 +12,7 @@ import shutil
 import time
 import traceback
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -121,10 +122,8 @@ class ReaderTasks:
         if os.path.isdir(path / LOST_AND_FOUND):
             hints.append(f"'{path / LOST_AND_FOUND}' is left out: it is a file system's")
         hints += unnamed_directories(path)
-        try:
+        with suppress(InternalError):  # the start reports that
             hints.append(repository_hint(path))
-        except InternalError:
-            pass  # the start reports that
         return [text for text in hints if text]
 
     def remove_directory(self, path: str) -> None:

@@ -282,10 +282,8 @@ def _check_content(path: Path) -> None:
 def _lock_directory(path: Path) -> int:
     """Return a descriptor of the directory, with a lock that keeps systemd-tmpfiles out of it."""
     directory = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    try:
+    with suppress(OSError):  # a cleaner is looking just now, or the file system has no locks
         fcntl.flock(directory, fcntl.LOCK_SH | fcntl.LOCK_NB)
-    except OSError:
-        return directory  # a cleaner is looking just now, or the file system has no locks
     return directory
 
 
@@ -383,10 +381,8 @@ def _bind(name: str, service: Process, directory: Path, group: int | None) -> so
 
 
 def _find_group(option: str, name: str) -> int:
-    try:
+    with suppress(KeyError):
         return grp.getgrnam(name).gr_gid
-    except KeyError:
-        pass
     if name.isascii() and name.isdigit():
         return int(name)
     raise DirectoryError(f"{option}: there is no group '{name}'; make it with groupadd")

@@ -18,21 +18,17 @@ from functools import partial
 from typing import Any
 
 from zmqtriton.config.parameters import Quota
-from zmqtriton.host import capacity
 from zmqtriton.host.cores import pin_to_cores
 from zmqtriton.logs.guard import guarded
 from zmqtriton.logs.log_ring import StubName
+from zmqtriton.supervisor.events import EventRouter
 from zmqtriton.supervisor.machine import clock
 from zmqtriton.supervisor.machine.directories.runtime import RuntimeDirectory
-from zmqtriton.supervisor.machine.memory.segments import (
-    SEGMENT_MESSAGES,
-    LentRegions,
-    SegmentRegistry,
-)
+from zmqtriton.supervisor.machine.memory.region_files import RegionFiles
+from zmqtriton.supervisor.machine.memory.segments import SEGMENT_MESSAGES, SegmentRegistry
 from zmqtriton.supervisor.machine.processes import process as processes
 from zmqtriton.supervisor.machine.processes.child import (
     Child,
-    ChildListener,
     FrozenProcesses,
     LastPages,
     ReadinessLifelines,
@@ -71,13 +67,13 @@ class Children:
     def __init__(
         self,
         selector: selectors.BaseSelector,
-        listener: ChildListener,
+        listener: EventRouter,
         segment_bytes: int,
         runtime: RuntimeDirectory,
         staged: Container[str],
         *,
         relay: LineRelay,
-        regions: LentRegions | None = None,
+        regions: RegionFiles | None = None,
     ) -> None:
         """Set up; `segment_bytes` limits the shared memory of all processes together.
 
@@ -91,8 +87,7 @@ class Children:
         self._children: dict[int, Child] = {}
         #: The pids of those that this process reaps, with those that others add here.
         self.pids: set[int] = set()
-        max_segments = capacity.max_segments(capacity.descriptor_limit())
-        self.segments = SegmentRegistry(segment_bytes, self.send, max_segments, regions)
+        self.segments = SegmentRegistry(segment_bytes, self.send, regions=regions)
         self.starts = Starts(self, listener, directory)
         self.fork_server: ForkServerLife = ForkServerLife(self.starts)
         self.templates: Templates = Templates(self.starts)
@@ -286,13 +281,7 @@ class Children:
         elif isinstance(message, wire.ThreadEnded):
             thread = self._children.get(message.serial)
             if thread is not None and thread.host == child.serial:
-                self._end_thread(thread, processes.ended("its thread has ended"))
-
-    def _end_thread(self, thread: Child, reason: wire.Reason, crash: str = "") -> None:
-        """Handle the end of a thread; `crash` is the report if its process has crashed."""
-        with guarded(f"what a thread of process {thread.pid} has sent"):
-            self.receive(thread)
-        self.remove(thread, reason, crash)
+                self.end(thread, processes.ended("its thread has ended"))
 
     def _adopt_worker(self, pid: int, descriptor: int) -> None:
         line = Lifeline.inherited(descriptor)
@@ -339,19 +328,24 @@ class Children:
         elif child.process is not None:
             child.process.signal(number, group, thread)
         elif child.pidfd is not None:
-            try:
+            with suppress(ProcessLookupError):  # its lifeline ends at this moment
                 signal.pidfd_send_signal(child.pidfd, number)
-            except ProcessLookupError:
-                pass  # its lifeline ends at this moment
 
     # ------------------------------------------------------------------- ends
 
     def _handle_process_exit(self, child: Child) -> None:
         if child.serial in self._children and child.process is not None:
             _unregister(self._selector, child.process.pidfd)
-            with guarded(f"what process {child.pid} has sent"):
-                self.receive(child)
-            self.remove(child, child.process.reap())
+            self.end(child, child.process.reap())
+
+    def end(self, child: Child, reason: wire.Reason, crash: str = "") -> None:
+        """Pass on what a dead child has sent, and remove it.
+
+        `crash` is the report if the process of a thread has crashed.
+        """
+        with guarded(f"what process {child.pid} has sent"):
+            self.receive(child)
+        self.remove(child, reason, crash)
 
     def remove(self, child: Child, reason: wire.Reason, crash: str = "") -> None:
         """Remove a dead child: all that its end means, by `_MEANINGS`."""
@@ -389,7 +383,7 @@ class Children:
         if len(threads) > 1:
             reason = reason._replace(text=f"{SHARED} has ended: {reason.text}")
         for thread in threads:
-            self._end_thread(thread, reason, death.crash)
+            self.end(thread, reason, death.crash)
 
     def _report(self, child: Child, death: _Death) -> None:
         details = death.reason, death.words, death.crash, death.had_begun

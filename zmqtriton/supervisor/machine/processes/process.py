@@ -23,7 +23,7 @@ from pathlib import Path
 
 from zmqtriton.environments.users import StubUser
 from zmqtriton.host import fitness
-from zmqtriton.host.capacity import restore_descriptor_limit
+from zmqtriton.host.capacity import process_stat, restore_descriptor_limit
 from zmqtriton.systemd import SERVICE_VARIABLES
 from zmqtriton_floor import prctl, stub_mark
 from zmqtriton_floor.lifeline import Lifeline, pair
@@ -347,9 +347,4 @@ def take_stopped_children() -> set[int]:
 
 def is_frozen(pid: int) -> bool:
     """True if the process was stopped by a signal or a tracer."""
-    try:
-        with open(f"/proc/{pid}/stat", "rb", buffering=0) as file:
-            stat = file.read(4096)
-    except OSError:
-        return False
-    return stat[stat.rindex(b")") + 2 :][:1] in (b"T", b"t")
+    return process_stat(pid)[:1] in ([b"T"], [b"t"])

@@ -250,11 +250,9 @@ def _own_bytes(process: Path) -> int:
 
 def _children(process: Path) -> list[int]:
     pids = []
-    try:
+    with suppress(OSError):  # it has ended, or the kernel has no such file
         for thread in (process / "task").iterdir():
             pids += [int(pid) for pid in (thread / "children").read_text().split()]
-    except OSError:
-        pass  # it has ended, or the kernel has no such file
     return pids
 
 

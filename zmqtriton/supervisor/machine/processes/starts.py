@@ -19,11 +19,11 @@ from typing import Any, Protocol
 from zmqtriton.config.instances import THREADS
 from zmqtriton.environments.demand import variable_overrides
 from zmqtriton.logs.log_ring import StubName
+from zmqtriton.supervisor.events import EventRouter
 from zmqtriton.supervisor.machine.processes import commands
 from zmqtriton.supervisor.machine.processes import process as processes
 from zmqtriton.supervisor.machine.processes.child import (
     Child,
-    ChildListener,
     LivingChildren,
     StreamSockets,
 )
@@ -100,7 +100,7 @@ class StartedChildren(LivingChildren, Protocol):
 
 
 class Starts:
-    def __init__(self, children: StartedChildren, listener: ChildListener, directory: str) -> None:
+    def __init__(self, children: StartedChildren, listener: EventRouter, directory: str) -> None:
         """Set up; the runtime directory marks the processes of models as this server's."""
         self._children = children
         self._listener = listener
