@@ -27,7 +27,6 @@ if TYPE_CHECKING:
     from zmqtriton.supervisor.models.order import reaches as reaches
     from zmqtriton.supervisor.models.readings import ModelSource as ModelSource
     from zmqtriton.supervisor.models.startup import find_gone as find_gone
-    from zmqtriton.supervisor.server_processes.audience import Audience as Audience
     from zmqtriton.supervisor.service import run as run
     from zmqtriton.supervisor.settings import Policy as Policy
     from zmqtriton.supervisor.story import (

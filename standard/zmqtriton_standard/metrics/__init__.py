@@ -10,6 +10,6 @@ ADDON = AddOn(
     process=Process(".", title="Metrics", is_on_demand=True),
     offers={
         "embedded.scraper": ".scraper:Scraper",
-        "supervisor.feature": ".client_counts:ClientCounts",
+        "supervisor.feature": (".client_counts:ClientCounts", ".loop_table:LoopTable"),
     },
 )

@@ -58,11 +58,11 @@ class ClientCounts(Feature):
         self._figures = {s: each for s, each in self._figures.items() if s in living}
         self._figures[call.caller] = now
 
-    def describe_process(self, serial: int) -> Mapping[str, Any]:
+    def describe_process(self, process: Mapping[str, Any]) -> Mapping[str, Any]:
         """Return the figures of a process; empty if it has reported nothing."""
-        if serial not in self._figures:
+        if process.get("serial", 0) not in self._figures:
             return {}
-        memory, connections, _ = self._figures[serial]
+        memory, connections, _ = self._figures[process["serial"]]
         return {"connections": connections, **({"client_memory": memory} if memory else {})}
 
     def describe(self, counts: Iterable[Mapping[str, Any]]) -> Mapping[str, Any]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from types import SimpleNamespace
 from typing import Any
 
@@ -25,6 +26,9 @@ class World:
 
     def take(self, serial: int, figures: dict[str, Any]) -> None:
         self.feature.verbs["clients"].handle(ControlCall(serial, figures))
+
+    def of_process(self, serial: int) -> Mapping[str, Any]:
+        return self.feature.describe_process({"role": "http", "serial": serial})
 
     def rows(self) -> list[dict[str, Any]]:
         rows: list[dict[str, Any]] = self.feature.describe([])["clients"]
@@ -62,12 +66,11 @@ def test_memory_and_connections_are_those_of_the_process(world: World) -> None:
     world.take(1, figures(0, memory=MEMORY))
     world.take(2, figures(0))
 
-    of_process = world.feature.describe_process
-    assert {"client_memory": MEMORY, "connections": 2} == of_process(1)
-    assert {"connections": 2} == of_process(2)
+    assert {"client_memory": MEMORY, "connections": 2} == world.of_process(1)
+    assert {"connections": 2} == world.of_process(2)
     world.living.remove(1)
     world.take(2, figures(0))
-    assert {} == of_process(1)
+    assert {} == world.of_process(1)
 
 
 def test_a_guest_may_tell_anything(world: World) -> None:
@@ -85,4 +88,4 @@ def test_a_guest_may_tell_anything(world: World) -> None:
         world.take(1, nonsense)
 
     assert len(world.rows()) <= 1024
-    assert 0 == world.feature.describe_process(1)["client_memory"]["requests_bytes"]
+    assert 0 == world.of_process(1)["client_memory"]["requests_bytes"]

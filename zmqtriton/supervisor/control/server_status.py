@@ -1,4 +1,4 @@
-"""The answer to `zmqtriton-ctl status`: the server, processes, loops and counts."""
+"""The answer to `zmqtriton-ctl status`: the server, processes and counts."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from zmqtriton.roles import BROKER, BROKERED_ROLES, GUEST
-from zmqtriton.supervisor.control.verbs import ControlCall, Verb, Verbs
+from zmqtriton.roles import BROKERED_ROLES
+from zmqtriton.supervisor.control.verbs import Verb, Verbs
 from zmqtriton.supervisor.features.feature import Features
 from zmqtriton.supervisor.helper_processes import HelperOwner
 from zmqtriton.supervisor.models.generation import Generation
@@ -21,7 +21,6 @@ from zmqtriton.supervisor.settings import ServerInfo, Settings
 from zmqtriton.supervisor.states import GenerationState
 from zmqtriton_floor import wire
 from zmqtriton_floor.endpoints import local_service_path
-from zmqtriton_floor.process.loop_turns import BOUNDS_S, LONG_NS
 from zmqtriton_floor.reasons import Kind, Reason
 from zmqtriton_floor.settings.frontends import Grpc, Http, MetricsService
 
@@ -34,9 +33,6 @@ _OF_COMPARISONS = ("trial", "unawaited", "executing_ns")
 _OVERLONG = 10
 #: Bytes of held memory that are worth a row.
 _SHOWN_BYTES = 1 << 20
-_SIZE = len(BOUNDS_S) + 1
-_TIMES = ("cpu_s", "stood_s", "waited_s", "locked_s", "at_s")
-_MAX_TURN_LETTERS = 1000
 
 
 class ServerStatus:
@@ -69,7 +65,6 @@ class ServerStatus:
         #: Pids of processes by serial number.
         self._pids: dict[int, int] = {}
         self._malformed = 0
-        self._turns = LoopTurnsTable()
 
     @property
     def verbs(self) -> Verbs:
@@ -77,8 +72,6 @@ class ServerStatus:
             "status": Verb(lambda call: self._status()),
             # of the supervisor alone, whatever the broker does
             "identity": Verb(lambda call: self._identity()),
-            # by which a frontend tells of its loop
-            "turns": Verb(self._take_turns),
         }
 
     def started(self, started_s: float) -> None:
@@ -92,15 +85,6 @@ class ServerStatus:
     def process_ended(self, serial: int) -> None:
         self._started_s.pop(serial, None)
         self._pids.pop(serial, None)
-
-    def peer_ended(self, serial: int) -> None:
-        """Forget a dead process that was neither the supervisor nor a stub."""
-        self._turns.forget(serial)
-
-    def _take_turns(self, call: ControlCall) -> None:
-        peer = self._peers.find_peer(call.caller)
-        if peer is not None and peer.role != GUEST:
-            self._turns.take(peer.serial, peer.role, call.arguments)
 
     def messages_malformed(self, messages: int) -> None:
         """Count dropped messages: malformed ones, or ones that their sender may not send."""
@@ -116,7 +100,6 @@ class ServerStatus:
         unconnected, in_flight = report.pop("unconnected"), report.pop("in_flight")
         holders = report.pop("held")
         ages_ns = report.pop("execution_ages_ns")
-        self._take_own_turns(report.pop("turns"))
         counts = report["counts"] or ()
         document = self._describe(counts)
         usual_ns = {}
@@ -136,13 +119,6 @@ class ServerStatus:
                 process["is_overlong"] = 0 < _OVERLONG * of_others_ns < age_ns
         document["held"] = describe_holders(holders, document["processes"])
         return {**document, **report}
-
-    def _take_own_turns(self, of_broker: dict[str, Any]) -> None:
-        """Record the turns of the processes that do not call the supervisor."""
-        self._turns.take(0, "supervisor", self._server.loop_turns())
-        for peer in self._peers.all():
-            if peer.role == BROKER:
-                self._turns.take(peer.serial, BROKER, of_broker)
 
     def processes(self) -> list[tuple[int, str, int, int]]:
         """Return the pid of each process, its model, version and number of instances.
@@ -201,6 +177,7 @@ class ServerStatus:
         ]
 
     def _describe(self, counts: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+        of_features = self._features.describe(counts)
         phase = self._stopping.phase.value
         processes = describe_processes(
             self._pid, self._started_s, phase, self._peers.all(), self._generations.values()
@@ -214,11 +191,8 @@ class ServerStatus:
         for process in processes:
             if process["started_s"]:
                 process["started_s"] += step_s
-            serial = process.get("serial", 0)
-            process["segment_bytes"] = held.pop(serial, 0)
-            process.update(self._features.describe_process(serial))
-            if process["role"] != "stub" and (serial or process["role"] == "supervisor"):
-                process.update(self._turns.describe_process(serial))
+            process["segment_bytes"] = held.pop(process.get("serial", 0), 0)
+            process.update(self._features.describe_process(process))
         server = self._server
         document: dict[str, Any] = {
             "server": describe_server(server.settings, server.directory, self.summary()),
@@ -229,16 +203,12 @@ class ServerStatus:
             "environments": preparations,
             "malformed": self._malformed,
             "log": server.log_loss(),
-            "turns": self._turns.describe(),
-            "slow_loops": self._turns.slow_loops(
-                {0: "supervisor", **{peer.serial: peer.role for peer in self._peers.all()}}
-            ),
             "loads": load_seconds(self._generations.values()),
             "troubles": [row for model in self._models.values() for row in troubles(model)],
             "process_troubles": self._peers.troubles(),
             "silent_places": server.silent_places(),
         }
-        return document | self._features.describe(counts)
+        return document | of_features
 
 
 def describe_holders(
@@ -356,78 +326,3 @@ def _last_reason(reason: Reason | None) -> dict[str, Any]:
     if reason is None:
         return {"last_reason": ""}
     return {"last_reason": shorten(reason.text), "why": reason.document()}
-
-
-class LoopTurnsTable:
-    """The turns of the loops of all processes: the longest of each, and a histogram of times.
-
-    Each process measures its own turns and reports them; the counts outlive the process.
-    """
-
-    def __init__(self) -> None:
-        #: Last reported number of turns by duration, for each process by its serial.
-        self._counts: dict[int, Sequence[int]] = {}
-        self._sums_s: dict[int, float] = {}
-        self._longest: dict[int, dict[str, Any]] = {}
-        #: Number of turns by duration and their seconds, by role; ended processes are included.
-        self._totals: dict[str, tuple[list[int], float]] = {}
-
-    def take(self, serial: int, role: str, report: Mapping[str, Any]) -> None:
-        """Record the report of a process; a report of another form does not count."""
-        counts: Any = report.get("counts")
-        sum_s: Any = report.get("sum_s")
-        if type(counts) is not list or len(counts) != _SIZE:
-            return
-        if not all(map(_is_number, (*counts, sum_s))):
-            return
-        longest = report.get("longest")
-        before = self._counts.get(serial, (0,) * _SIZE)
-        totals, total_s = self._totals.get(role, ([0] * _SIZE, 0.0))
-        grown_s = max(0.0, sum_s - self._sums_s.get(serial, 0.0))
-        grown = [max(0, now - then) for now, then in zip(counts, before, strict=True)]
-        self._totals[role] = [*map(sum, zip(totals, grown, strict=True))], total_s + grown_s
-        self._counts[serial], self._sums_s[serial] = counts, sum_s
-        if isinstance(longest, dict) and all(_is_number(longest.get(name)) for name in _TIMES):
-            place = str(longest.get("place"))[:_MAX_TURN_LETTERS]
-            self._longest[serial] = {**{name: longest[name] for name in _TIMES}, "place": place}
-        else:
-            self._longest.pop(serial, None)
-
-    def forget(self, serial: int) -> None:
-        for figures in (self._counts, self._sums_s, self._longest):
-            figures.pop(serial, None)
-
-    def describe_process(self, serial: int) -> dict[str, Any]:
-        """Return the status of a process; empty if it has reported nothing."""
-        return {"longest_turn": self._longest.get(serial)} if serial in self._counts else {}
-
-    def slow_loops(self, names: Mapping[int, str]) -> list[dict[str, str]]:
-        """Return a line for people about each of these processes that has had a long turn."""
-        return [
-            {"resource": "loop", "text": _slowness(name, self._longest[serial])}
-            for serial, name in names.items()
-            if serial in self._longest and _took_s(self._longest[serial]) > LONG_NS / 1e9
-        ]
-
-    def describe(self) -> list[dict[str, Any]]:
-        """Return the counts of all processes together, by role."""
-        return [
-            {"role": role, "counts": counts, "sum_s": round(sum_s, 3)}
-            for role, (counts, sum_s) in self._totals.items()
-        ]
-
-
-def _took_s(turn: Mapping[str, Any]) -> float:
-    return float(turn["cpu_s"] + turn["stood_s"] + turn["locked_s"])
-
-
-def _slowness(name: str, turn: Mapping[str, Any]) -> str:
-    place = str(turn["place"]).partition(" < ")[0]
-    of_cpu = f"{turn['cpu_s']:.2f} s of CPU, {turn['stood_s']:.2f} s in calls"
-    of_cpu += f", {turn['locked_s']:.2f} s for a lock" if turn["locked_s"] else ""
-    text = f"others have lately waited {_took_s(turn):.2f} s for the process '{name}' ({of_cpu})"
-    return f"{text}: it was in {place}" if place else text
-
-
-def _is_number(value: Any) -> bool:
-    return type(value) in (int, float)

@@ -169,8 +169,8 @@ class Feature:
         """Return its part of the status, by key; `counts` are the broker's, by version."""
         return {}
 
-    def describe_process(self, serial: int) -> Mapping[str, Any]:
-        """Return its part of a process's row in the status, by key."""
+    def describe_process(self, process: Mapping[str, Any]) -> Mapping[str, Any]:
+        """Return its part of this row of the status, by key; called after `describe`."""
         return {}
 
     @property
@@ -234,8 +234,8 @@ class Features:
         parts = self.ask(lambda each: each.describe(counts))
         return {key: value for part in parts for key, value in part.items()}
 
-    def describe_process(self, serial: int) -> dict[str, Any]:
-        parts = self.ask(lambda each: each.describe_process(serial))
+    def describe_process(self, process: Mapping[str, Any]) -> dict[str, Any]:
+        parts = self.ask(lambda each: each.describe_process(process))
         return {key: value for part in parts for key, value in part.items()}
 
     @property
