@@ -8,14 +8,10 @@ from __future__ import annotations
 
 from zmqtriton import addons
 from zmqtriton.supervisor.features.feature import Feature
-from zmqtriton.supervisor.features.quotas import QuotaReport
 from zmqtriton.supervisor.features.settings import LogSettingsFeature
 from zmqtriton_floor.settings.offers import Hook
 
-FEATURES: tuple[type[Feature], ...] = (
-    LogSettingsFeature,
-    QuotaReport,
-)
+FEATURES: tuple[type[Feature], ...] = (LogSettingsFeature,)
 
 #: Hooks of the supervisor, and control calls; the core continues if a hook fails.
 FEATURE = Hook[type[Feature]]("supervisor.feature")
