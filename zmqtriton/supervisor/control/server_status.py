@@ -60,10 +60,8 @@ class ServerStatus:
         self._counts = counts
         self._features = features
         self._pid = pid
-        #: When each process was started, by serial number, on the wall clock; 0 is the supervisor.
-        self._started_s: dict[int, float] = {}
-        #: Pids of processes by serial number.
-        self._pids: dict[int, int] = {}
+        #: Pid of each process, and its start on the wall clock, by serial; 0 is the supervisor.
+        self._begun: dict[int, tuple[int, float]] = {}
         self._malformed = 0
 
     @property
@@ -76,15 +74,13 @@ class ServerStatus:
 
     def started(self, started_s: float) -> None:
         """Record the start of the supervisor itself."""
-        self._started_s[0] = started_s
+        self._begun[0] = self._pid, started_s
 
     def process_started(self, serial: int, pid: int, started_s: float) -> None:
-        self._started_s[serial] = started_s
-        self._pids[serial] = pid
+        self._begun[serial] = pid, started_s
 
     def process_ended(self, serial: int) -> None:
-        self._started_s.pop(serial, None)
-        self._pids.pop(serial, None)
+        self._begun.pop(serial, None)
 
     def messages_malformed(self, messages: int) -> None:
         """Count dropped messages: malformed ones, or ones that their sender may not send."""
@@ -92,7 +88,7 @@ class ServerStatus:
 
     def _identity(self) -> dict[str, Any]:
         server = describe_server(self._server.settings, self._server.directory, self.summary())
-        started_s = self._started_s[0] + self._server.clock_step_s()
+        started_s = self._begun[0][1] + self._server.clock_step_s()
         return {**server, "pid": self._pid, "started_s": started_s}
 
     async def _status(self) -> dict[str, Any]:
@@ -130,7 +126,7 @@ class ServerStatus:
         for generation in self._generations.values():
             held = Counter(instance.pid for instance in generation.instances)
             if generation.template is not None:
-                held[self._pids.get(generation.template.serial, 0)] += 0
+                held[self._begun.get(generation.template.serial, (0,))[0]] += 0
             of_model = generation.blueprint.name, generation.version
             rows += [(pid, *of_model, count) for pid, count in held.items()]
         return [row for row in rows if row[0]]
@@ -165,22 +161,22 @@ class ServerStatus:
             {
                 "role": "template",
                 "serial": one.serial,
-                "pid": self._pids[one.serial],
-                "started_s": self._started_s[one.serial],
+                "pid": self._begun[one.serial][0],
+                "started_s": self._begun[one.serial][1],
                 "model": generation.blueprint.name,
                 "version": generation.version,
                 "instances": generation.blueprint.instances,
                 **_last_reason(None),
             }
             for generation in self._generations.values()
-            if (one := generation.template) is not None and one.serial in self._pids
+            if (one := generation.template) is not None and one.serial in self._begun
         ]
 
     def _describe(self, counts: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
         of_features = self._features.describe(counts)
         phase = self._stopping.phase.value
         processes = describe_processes(
-            self._pid, self._started_s, phase, self._peers.all(), self._generations.values()
+            self._begun, phase, self._peers.all(), self._generations.values()
         )
         processes += self._describe_templates()
         for helper in self._helpers:
@@ -272,18 +268,18 @@ def load_seconds(generations: Iterable[Generation]) -> dict[str, dict[str, float
 
 
 def describe_processes(
-    pid: int,
-    started_s: Mapping[int, float],
+    begun: Mapping[int, tuple[int, float]],
     phase: str,
     peers: Iterable[ServerProcess],
     generations: Iterable[Generation],
 ) -> list[dict[str, Any]]:
     """Describe the processes.
 
-    `started_s` has wall clock times by serial number; 0 is the supervisor's.
+    `begun` has pids and wall clock times by serial number; 0 is the supervisor.
     """
+    pid, started_s = begun[0]
     processes: list[dict[str, Any]] = [
-        {"role": "supervisor", "pid": pid, "started_s": started_s.get(0, 0.0), "state": phase}
+        {"role": "supervisor", "pid": pid, "started_s": started_s, "state": phase}
     ]
     processes += [
         {
@@ -301,7 +297,7 @@ def describe_processes(
             "role": "stub",
             "serial": instance.serial,
             "pid": instance.pid,
-            "started_s": started_s.get(instance.serial, 0.0) if instance.pid else 0.0,
+            "started_s": begun[instance.serial][1] if instance.pid else 0.0,
             "model": generation.blueprint.name,
             "version": generation.version,
             "generation": generation.number,

@@ -55,8 +55,13 @@ class HostServer(Protocol):
     def get_or_create_model(self, name: str) -> ServedModel:
         """Return the model; create it if it is unknown."""
 
-    def list_repository(self) -> Promise[RepositoryNames]:
-        """Return the names of the repositories' models."""
+    def list_repository(
+        self, *, is_patient: bool = False, is_urgent: bool = False
+    ) -> Promise[RepositoryNames]:
+        """Return the names of the repositories' models.
+
+        With patience, of all repositories; an urgent answer comes at once.
+        """
 
     def load(
         self, model: str, override: LoadOverride | None, *, renews: bool = False

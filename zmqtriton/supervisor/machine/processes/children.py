@@ -17,10 +17,10 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
-from zmqtriton.config.parameters import Quota
 from zmqtriton.host.cores import pin_to_cores
 from zmqtriton.logs.guard import guarded
-from zmqtriton.logs.log_ring import StubName
+from zmqtriton.logs.log import LogOutlet
+from zmqtriton.logs.log_ring import LogRing, StubName
 from zmqtriton.supervisor.events import EventRouter
 from zmqtriton.supervisor.machine import clock
 from zmqtriton.supervisor.machine.directories.runtime import RuntimeDirectory
@@ -36,7 +36,7 @@ from zmqtriton.supervisor.machine.processes.child import (
 )
 from zmqtriton.supervisor.machine.processes.fork_server import ForkServerLife, StubSpec
 from zmqtriton.supervisor.machine.processes.guests import Guests
-from zmqtriton.supervisor.machine.processes.output import LineRelay, Outputs, log_line
+from zmqtriton.supervisor.machine.processes.output import Outputs, log_line
 from zmqtriton.supervisor.machine.processes.process import ChildProcess
 from zmqtriton.supervisor.machine.processes.quotas import QuotaEnforcement
 from zmqtriton.supervisor.machine.processes.stacks import StackReader
@@ -72,7 +72,8 @@ class Children:
         runtime: RuntimeDirectory,
         staged: Container[str],
         *,
-        relay: LineRelay,
+        outlet: LogOutlet,
+        ring: LogRing,
         regions: RegionFiles | None = None,
     ) -> None:
         """Set up; `segment_bytes` limits the shared memory of all processes together.
@@ -97,7 +98,7 @@ class Children:
         self.quotas = QuotaEnforcement(self._children, self.segments, self._memory_exceeded)
         self._last_pages = LastPages()
         self.frozen = FrozenProcesses(self, listener)
-        self._outputs = Outputs(selector, relay)
+        self._outputs = Outputs(selector, outlet, ring)
         self.stacks = StackReader(selector, self._children)
 
     def find(self, serial: int) -> Child | None:
@@ -149,7 +150,7 @@ class Children:
     def begin_thread(self, child: Child, reading: int, spec: StubSpec, thread: int) -> None:
         """Take over a stub that is a thread; its process's limits count for it."""
         child.pid, child.thread = self._children[child.host].pid, thread
-        child.quota = Quota(spec.quota.model, spec.quota.max_segment_bytes)
+        child.quota = spec.quota.of_segments()
         self.watch(child)
         child.output = self._outputs.follow_stub(reading, spec.stub, child.pid)
         self._listener.process_started(child.serial, child.pid, clock.now_s())
@@ -406,10 +407,8 @@ class Children:
                 if child.serial in self._children:  # an instance leaves with its guest
                     self.remove(child, processes.ended("the server has ended"))
                 continue
-            with selectors.DefaultSelector() as waiting:
-                waiting.register(child.process.pidfd, selectors.EVENT_READ)
-                is_dead = waiting.select(max(0.0, deadline_s - time.monotonic()))
-            if is_dead:
+            left_s = max(0.0, deadline_s - time.monotonic())
+            if not processes.await_ends([child.process.pidfd], left_s):
                 self._handle_process_exit(child)
         self._last_pages.close()
         self._outputs.close()

@@ -13,7 +13,7 @@ import signal
 import time
 from contextlib import ExitStack
 
-from zmqtriton.config.parameters import CPU_WEIGHT, MAX_MEMORY_BYTES, Quota
+from zmqtriton.config.parameters import CPU_WEIGHT, MAX_MEMORY_BYTES
 from zmqtriton.environments.demand import GuestHost
 from zmqtriton.supervisor.actions import SpawnStub
 from zmqtriton.supervisor.events import EventRouter
@@ -84,7 +84,7 @@ class Guests:
             own.pop_all()
         child = Child(serial, guest.pid, progress_page=page, guest=guest.serial)
         # the user's process is not ours to limit, but its segments are
-        child.quota = Quota(action.quota.model, action.quota.max_segment_bytes)
+        child.quota = action.quota.of_segments()
         if action.quota != child.quota:
             text = "model '%s' runs in a user's process: %s and %s have no effect"
             _log.warning(text, action.model, MAX_MEMORY_BYTES, CPU_WEIGHT)

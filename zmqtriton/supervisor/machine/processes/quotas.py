@@ -94,14 +94,6 @@ class ControlGroups(Protocol):
 PROCESS_GROUPS = Hook[Callable[[], ControlGroups]]("supervisor.process_groups")
 
 
-def prepare_control_groups() -> ControlGroups:
-    """Make groups before the first child starts. Raises NoControlGroups."""
-    make = PROCESS_GROUPS.first_of(addons.offers())
-    if make is None:
-        raise NoControlGroups("the add-on 'control_groups' is not installed")
-    return make()
-
-
 class QuotaEnforcement:
     def __init__(
         self,
@@ -114,7 +106,7 @@ class QuotaEnforcement:
         self._report = report
         self._groups: ControlGroups | None = None
         #: The reason why there are no control groups.
-        self._why_no_groups = ""
+        self._why_no_groups = "the add-on 'control_groups' is not installed"
         self._out_of_memory = OomDetector(now_s=time.monotonic())
         #: The log says what keeps processes to their limits.
         self._is_told = False
@@ -125,8 +117,11 @@ class QuotaEnforcement:
 
     def prepare_groups(self) -> None:
         """Let the kernel enforce the limits if it can. Call this before the first child."""
+        make = PROCESS_GROUPS.first_of(addons.offers())
+        if make is None:
+            return
         try:
-            self._groups = prepare_control_groups()
+            self._groups = make()
         except NoControlGroups as error:
             self._why_no_groups = str(error)
         else:
