@@ -165,10 +165,6 @@ def missing_calls() -> Iterator[str]:
                 return  # the others look at limits
 
 
-def _open_pidfd() -> None:
-    os.close(os.pidfd_open(os.getpid()))
-
-
 def _signal_pidfd() -> None:
     try:
         descriptor = os.pidfd_open(os.getpid())
@@ -188,7 +184,7 @@ def _make_memory() -> None:
 #: Checks by the name of the system call.
 _CALLS: dict[str, Callable[[], object]] = {
     "prlimit64": lambda: resource.getrlimit(resource.RLIMIT_NOFILE),
-    "pidfd_open": _open_pidfd,
+    "pidfd_open": lambda: os.close(os.pidfd_open(os.getpid())),
     "pidfd_send_signal": _signal_pidfd,
     "memfd_create": _make_memory,
     "eventfd": lambda: os.close(os.eventfd(0)),

@@ -17,9 +17,9 @@ from collections.abc import Callable, Sequence
 from zmqtriton import systemd
 from zmqtriton.host import capacity
 from zmqtriton.host.gpus import used_memory_share, visible_gpus
-from zmqtriton.logs import log_ring
 from zmqtriton.logs.guard import guarded
 from zmqtriton.logs.log import ServerLog, take_over_output
+from zmqtriton.logs.log_ring import LogRing
 from zmqtriton.options import Options, describe_options
 from zmqtriton.start import checks, listeners, predecessors, secrets, tables
 from zmqtriton.start.listeners import PortError
@@ -116,7 +116,8 @@ class SupervisorService:
         self._region_files = RegionFiles(
             trusts_all=options.trust_client_shm, is_read_only=bool(options.stub_user)
         )
-        self._log_ring = log_ring.attach()
+        self._log_ring = LogRing()
+        logging.getLogger().addHandler(self._log_ring)
         self._turns = LoopTurns()
         server = self._server_info(gpus, log)
         notifier = systemd.notifier_from_environment(os.environ, os.getpid())

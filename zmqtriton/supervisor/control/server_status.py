@@ -238,8 +238,11 @@ def _may_be_missing(news: wire.VersionInfo) -> bool:
 def describe_server(settings: Settings, directory: str, ready: str) -> dict[str, Any]:
     """Describe the server, for people who have several servers; `ready` is its state in words."""
     frontend = settings.frontend
-    services: dict[str, Http | Grpc | MetricsService]
-    services = {"http": frontend.http, "grpc": frontend.grpc, "metrics": frontend.metrics_service}
+    services: dict[str, Http | Grpc | MetricsService] = {
+        "http": frontend.http,
+        "grpc": frontend.grpc,
+        "metrics": frontend.metrics_service,
+    }
     addresses = {
         name: f"[{host}]:{service.port}" if ":" in host else f"{host}:{service.port}"
         for name, service in services.items()

@@ -11,12 +11,10 @@ from zmqtriton.supervisor.features.feature import Feature
 from zmqtriton.supervisor.features.settings import LogSettingsFeature
 from zmqtriton_floor.settings.offers import Hook
 
-FEATURES: tuple[type[Feature], ...] = (LogSettingsFeature,)
-
 #: Hooks of the supervisor, and control calls; the core continues if a hook fails.
 FEATURE = Hook[type[Feature]]("supervisor.feature")
 
 
 def all_features() -> tuple[type[Feature], ...]:
     """Return the features of the core, then those of add-ons."""
-    return (*FEATURES, *FEATURE.all_of(addons.offers()))
+    return (LogSettingsFeature, *FEATURE.all_of(addons.offers()))

@@ -155,10 +155,6 @@ class StreamSockets:
         self._directory = directory
         self._children = children
 
-    def listen(self, serial: int) -> int:
-        """Return the descriptor of a new socket for a stub. Raises OSError."""
-        return endpoints.listen(self._directory, serial)
-
     def renew(self) -> None:
         """Make the sockets of all stubs again. Raises OSError.
 
@@ -168,7 +164,7 @@ class StreamSockets:
         for child in self._children.all():
             if child.progress_page is None:
                 continue
-            listener = self.listen(child.serial)
+            listener = endpoints.listen(self._directory, child.serial)
             try:
                 self._children.send(child.serial, wire.StreamListener(), listener)
             finally:

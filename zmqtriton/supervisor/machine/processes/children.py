@@ -417,8 +417,9 @@ class Children:
 
 
 #: The meanings of the end of a child in their order: a test of the child, and the step.
-_MEANINGS: tuple[tuple[Callable[[Child], object], Callable[[Children, Child, _Death], object]], ...]
-_MEANINGS = (
+_MEANINGS: tuple[
+    tuple[Callable[[Child], object], Callable[[Children, Child, _Death], object]], ...
+] = (
     (lambda child: not child.host, lambda own, child, _: own.pids.discard(child.pid)),
     (lambda child: True, lambda own, child, _: own.segments.process_died(child.serial)),
     (lambda child: True, Children._close_lifelines),

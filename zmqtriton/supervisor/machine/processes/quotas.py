@@ -125,8 +125,7 @@ class QuotaEnforcement:
         except NoControlGroups as error:
             self._why_no_groups = str(error)
         else:
-            group = self._groups.own
-            self._out_of_memory = OomDetector(group=group, now_s=time.monotonic())
+            self._out_of_memory = OomDetector(group=self._groups.own, now_s=time.monotonic())
 
     # --------------------------------------------------------------- processes
 

@@ -25,12 +25,11 @@ from zmqtriton.supervisor.machine.processes import process as processes
 from zmqtriton.supervisor.machine.processes.child import (
     Child,
     LivingChildren,
-    StreamSockets,
 )
 from zmqtriton.supervisor.machine.processes.fork_server import ForkedStub, ForkServerLife, StubSpec
 from zmqtriton.supervisor.machine.processes.output import unblock
 from zmqtriton.supervisor.machine.processes.process import ChildProcess
-from zmqtriton_floor import stub_mark, wire
+from zmqtriton_floor import endpoints, stub_mark, wire
 from zmqtriton_floor.lifeline import Lifeline, pair
 
 _log = logging.getLogger(__name__)
@@ -79,7 +78,6 @@ class StartedChildren(LivingChildren, Protocol):
     """The children, as a start needs them."""
 
     fork_server: ForkServerLife
-    stream_sockets: StreamSockets
 
     def begin(
         self, child: Child, process: ChildProcess, reading: int, stub: StubName | None
@@ -180,7 +178,7 @@ class Starts:
         """Return a stub's page and its new listening socket; a template has neither."""
         if spec.is_template:
             return []
-        return [spec.page, self._children.stream_sockets.listen(spec.serial)]
+        return [spec.page, endpoints.listen(self._directory, spec.serial)]
 
     def spawn_template(self, spec: StubSpec) -> None:
         """Start the template of a stub; the stub is a fork or a thread of it."""
