@@ -300,7 +300,7 @@ def describe_processes(
             "role": "stub",
             "serial": instance.serial,
             "pid": instance.pid,
-            "started_s": begun[instance.serial][1] if instance.pid else 0.0,
+            "started_s": begun.get(instance.serial, (0, 0.0))[1],
             "model": generation.blueprint.name,
             "version": generation.version,
             "generation": generation.number,
