@@ -221,8 +221,7 @@ def lacks(options: Options) -> Iterator[Lack]:
         yield Lack(call, KERNEL_ADVICE, "uname -r")
     if calls:
         return  # what follows may need them
-    problem = python_problem()
-    if problem:
+    if problem := python_problem():
         yield Lack(problem, PYTHON_ADVICE, "python3 -VV")
     needed = needed_tasks(options)
     for limit in task_limits():
@@ -246,8 +245,7 @@ def lacks(options: Options) -> Iterator[Lack]:
             "unset PYTHONUTF8; export LC_ALL=C.UTF-8",
             is_fatal=False,
         )
-    shortage = file_size_shortage()
-    if shortage:
+    if shortage := file_size_shortage():
         yield Lack(shortage, "Raise it (LimitFSIZE=, `ulimit -f`).", "ulimit -Hf")
 
 

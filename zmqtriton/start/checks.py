@@ -102,10 +102,9 @@ def check_certificates(options: Options) -> None:
 
     The processes that serve load them again, and once more whenever they change.
     """
-    if options.allow_http and options.http_use_ssl:
-        _check_service("http", options)
-    if options.allow_grpc and options.grpc_use_ssl:
-        _check_service("grpc", options)
+    for service in ("http", "grpc"):
+        if getattr(options, f"allow_{service}") and getattr(options, f"{service}_use_ssl"):
+            _check_service(service, options)
 
 
 def _check_service(service: str, options: Options) -> None:

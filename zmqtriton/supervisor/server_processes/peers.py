@@ -235,13 +235,12 @@ class Peers:
     def _replace(self, dead: ServerProcess, reason: Reason) -> None:
         del self._resting[dead.serial]
         if self._is_wanted(dead.role):
-            serial, restarts = self._plan.new_serial(), dead.restarts + 1
             self._spawn(
                 ServerProcess(
-                    serial,
+                    self._plan.new_serial(),
                     dead.role,
                     backoff=dead.backoff,
-                    restarts=restarts,
+                    restarts=dead.restarts + 1,
                     last_death_reason=reason,
                 )
             )

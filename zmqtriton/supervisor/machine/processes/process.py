@@ -134,11 +134,6 @@ class ChildProcess:
         """
         return cls(pid, lambda: os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]))
 
-    @property
-    def is_dead(self) -> bool:
-        """True once reap() returns at once."""
-        return not await_ends([self.pidfd], 0.0)
-
     def signal(self, number: int, group: bool, thread: str = "") -> None:
         """Send a signal to a living process; with `thread`, to its thread of this name, if any.
 

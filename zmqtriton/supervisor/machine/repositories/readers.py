@@ -135,10 +135,10 @@ class Readers:
         for reader in self._readers:
             reader.task = None
             self._end(reader)
-        await_ends([reader.process.pidfd for reader in self._readers], within_s)
+        living = await_ends([reader.process.pidfd for reader in self._readers], within_s)
         for reader in self._readers:
             self._selector.unregister(reader.process.pidfd)
-            if reader.process.is_dead:
+            if reader.process.pidfd not in living:
                 self._pids.discard(reader.process.pid)
                 reader.process.reap()
         self._readers.clear()

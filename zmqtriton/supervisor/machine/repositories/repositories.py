@@ -373,8 +373,7 @@ class Repositories:
             self._check_new(path, action.names)
             self._repositories.append(Repository(Path(path), action.names, self._runner))
         elif directory in self.paths:
-            left = [each for each in self._repositories if each.absolute_path != directory]
-            self._repositories = left
+            self._repositories = [r for r in self._repositories if r.absolute_path != directory]
         else:
             raise NotFound(f"failed to unregister '{path}', repository not found")
         return self.paths
