@@ -217,6 +217,10 @@ class Quota(NamedTuple):
     max_memory_bytes: int = 0
     cpu_weight: int = USUAL_CPU_WEIGHT
 
+    def of_segments(self) -> Quota:
+        """Return the limit on shared memory alone."""
+        return Quota(self.model, self.max_segment_bytes)
+
 
 class QuotaUse(NamedTuple):
     """The use of one model's quota, and the number of times that the quota was too small."""

@@ -99,13 +99,21 @@ def max_computing() -> int:
 
 def processor_use(pid: int) -> ProcessorUse:
     """Return the processors' use by a process; nothing for a process that has ended."""
+    fields = process_stat(pid)
+    return (
+        ProcessorUse(int(fields[11]) + int(fields[12]), fields[0] == b"R")
+        if fields
+        else ProcessorUse()
+    )
+
+
+def process_stat(pid: int) -> list[bytes]:
+    """Return the kernel's fields about a process, from its state on; [] once it has ended."""
     try:
         with open(f"/proc/{pid}/stat", "rb", buffering=0) as file:
-            stat = file.read(4096)
+            return file.read(4096).rpartition(b")")[2].split()
     except OSError:
-        return ProcessorUse()
-    fields = stat[stat.rindex(b")") + 2 :].split()
-    return ProcessorUse(int(fields[11]) + int(fields[12]), fields[0] == b"R")
+        return []
 
 
 def raise_descriptor_limit() -> None:

@@ -24,6 +24,7 @@ from zmqtriton.options.values import (
     TraceOptions,
     integer,
     integer_between,
+    option_of,
     pair,
     restriction,
 )
@@ -45,6 +46,7 @@ __all__ = [
     "describe_options",
     "integer",
     "integer_between",
+    "option_of",
     "pair",
     "parse",
     "restriction",

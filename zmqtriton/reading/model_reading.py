@@ -68,7 +68,6 @@ from zmqtriton.reading.blueprints import finish_reading, finished_config
 from zmqtriton.reading.instance_slots import expected_slots
 from zmqtriton.reading.plain import ModelReading, SourceText
 from zmqtriton.reading.python_settings import check_settings
-from zmqtriton.reading.staged import copy_files, take_over
 from zmqtriton.repository.agents import agent_problems
 from zmqtriton.repository.decisions import (
     KeepDecisions,
@@ -200,10 +199,6 @@ class ModelReader:
         """
         copy_fingerprint, fingerprint = fingerprint, fingerprint or "unreadable"
         try:
-            if override is not None and override.source:
-                copy_files(Path(override.source), place.directory)
-            if override is not None and override.directory:
-                take_over(place.directory)
             scanned = replace(place.scan(name, self._config_name), name=name)
             fingerprint = copy_fingerprint or scanned.fingerprint
             if not copy_fingerprint:

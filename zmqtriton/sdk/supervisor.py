@@ -27,7 +27,6 @@ if TYPE_CHECKING:
     from zmqtriton.supervisor.models.order import reaches as reaches
     from zmqtriton.supervisor.models.readings import ModelSource as ModelSource
     from zmqtriton.supervisor.models.startup import find_gone as find_gone
-    from zmqtriton.supervisor.server_processes.audience import Audience as Audience
     from zmqtriton.supervisor.service import run as run
     from zmqtriton.supervisor.settings import Policy as Policy
     from zmqtriton.supervisor.story import (
@@ -50,6 +49,10 @@ if TYPE_CHECKING:
     )
     from zmqtriton.supervisor.models.model_report import is_silent as is_silent
     from zmqtriton.supervisor.server_processes.broker_counts import BrokerCounts as BrokerCounts
+    from zmqtriton_floor.settings.tracing import (
+        Sampling as Sampling,
+        TracingSettings as TracingSettings,
+    )
     from zmqtriton.reading.blueprint import (
         Blueprint as Blueprint,
         FileSource as FileSource,

@@ -188,8 +188,6 @@ class SupervisorCore:
             self.status.verbs,
             self.readiness.verbs,
             self.regions.verbs,
-            self._peers.metrics_process.verbs,
-            self._peers.connection_calls.verbs,
         ]
         tables += [feature.verbs for feature in self._features]
         return ControlCallHandler(self.plan, self, tables, self._succession)

@@ -106,7 +106,6 @@ class EventRouter:
             if self._peers.is_broker_lost:
                 self._stopping.exit_now()
             self._regions.frontend_died(serial)
-            self._status.peer_ended(serial)
             self._introductions.end_memory(serial, reason.text)
             return
         self._status.process_ended(serial)

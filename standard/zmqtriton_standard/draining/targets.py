@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 
 from zmqtriton.sdk.supervisor import (
     All,
-    Audience,
+    CoreParts,
     Generation,
     GenerationState,
     HostServer,
@@ -214,9 +214,9 @@ class ServerTarget:
     has_ended = False
     ended_as = "stopping"
 
-    def __init__(self, server: HostServer, audience: Audience) -> None:
-        self._server = server
-        self._audience = audience
+    def __init__(self, core: CoreParts) -> None:
+        self._server = core.server
+        self._audience = core.audience
 
     def avoid(self) -> None:
         """Send clients elsewhere."""

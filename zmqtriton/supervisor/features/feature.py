@@ -55,8 +55,13 @@ class HostServer(Protocol):
     def get_or_create_model(self, name: str) -> ServedModel:
         """Return the model; create it if it is unknown."""
 
-    def list_repository(self) -> Promise[RepositoryNames]:
-        """Return the names of the repositories' models."""
+    def list_repository(
+        self, *, is_patient: bool = False, is_urgent: bool = False
+    ) -> Promise[RepositoryNames]:
+        """Return the names of the repositories' models.
+
+        With patience, of all repositories; an urgent answer comes at once.
+        """
 
     def load(
         self, model: str, override: LoadOverride | None, *, renews: bool = False
@@ -169,6 +174,10 @@ class Feature:
         """Return its part of the status, by key; `counts` are the broker's, by version."""
         return {}
 
+    def describe_process(self, process: Mapping[str, Any]) -> Mapping[str, Any]:
+        """Return its part of this row of the status, by key; called after `describe`."""
+        return {}
+
     @property
     def phase(self) -> str:
         """Return the state of the server in one word, for its status line; "" for the usual one."""
@@ -227,10 +236,12 @@ class Features:
         return chain.from_iterable(self.ask(lambda each: [*each.repeated_calls()]))
 
     def describe(self, counts: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-        document: dict[str, Any] = {}
-        for part in self.ask(lambda each: each.describe(counts)):
-            document |= part
-        return document
+        parts = self.ask(lambda each: each.describe(counts))
+        return {key: value for part in parts for key, value in part.items()}
+
+    def describe_process(self, process: Mapping[str, Any]) -> dict[str, Any]:
+        parts = self.ask(lambda each: each.describe_process(process))
+        return {key: value for part in parts for key, value in part.items()}
 
     @property
     def phases(self) -> list[str]:

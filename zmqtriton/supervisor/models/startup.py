@@ -10,6 +10,7 @@ from collections.abc import Container, Iterable, Mapping, Sequence
 from typing import Protocol
 
 from zmqtriton.supervisor.actions import PrintError, RepositoryNames, ShowTables
+from zmqtriton.supervisor.features.feature import HostServer
 from zmqtriton.supervisor.models.load import WAITS_FOR_OTHERS
 from zmqtriton.supervisor.models.model import ServedModel
 from zmqtriton.supervisor.models.model_report import is_silent, table_rows
@@ -33,14 +34,8 @@ _NOT_ALL = "failed to load all models"
 _MAX_NAMED = 10
 
 
-class StartupServer(Protocol):
-    models: dict[str, ServedModel]
-
-    def get_or_create_model(self, name: str) -> ServedModel:
-        """Return the model; create it if it is unknown."""
-
-    def list_repository(self, *, is_patient: bool = False) -> Promise[RepositoryNames]:
-        """Return the names of the repositories' models; with patience, of all repositories."""
+class StartupServer(HostServer, Protocol):
+    """The server, as its start needs it."""
 
     def start_problem(self, ready: Sequence[str]) -> str:
         """Return why a server with these models cannot begin to serve; "" if it can."""
@@ -56,9 +51,6 @@ class StartupServer(Protocol):
 
     def forget_model(self, name: str) -> None:
         """Forget a model that is gone with its directory."""
-
-    def stop(self, status: int = 0) -> None:
-        """End the server in order."""
 
 
 class Startup:

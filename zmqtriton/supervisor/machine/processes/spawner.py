@@ -74,9 +74,8 @@ class Spawner:
         is_native = self._options.grpc_transport == "native"
         if held is not None and (is_native or action.role != listeners.GRPC):
             descriptors[""] = held.socket.fileno()
-        for role in listeners.served_too(action.role):
-            if role in self._listeners:
-                descriptors[role] = self._listeners[role].socket.fileno()
+        further = [r for r in listeners.served_too(action.role) if r in self._listeners]
+        descriptors |= {role: self._listeners[role].socket.fileno() for role in further}
         self._children.starts.spawn(
             action.serial,
             lambda line: commands.role_command(action.role, line, descriptors, begun),

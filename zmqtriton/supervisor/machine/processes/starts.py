@@ -21,18 +21,17 @@ from zmqtriton.environments.demand import Environment, variable_overrides
 from zmqtriton.environments.users import StubUser
 from zmqtriton.logs.log_ring import StubName
 from zmqtriton.supervisor.actions import StartSpare
+from zmqtriton.supervisor.events import EventRouter
 from zmqtriton.supervisor.machine.processes import commands
 from zmqtriton.supervisor.machine.processes import process as processes
 from zmqtriton.supervisor.machine.processes.child import (
     Child,
-    ChildListener,
     LivingChildren,
-    StreamSockets,
 )
 from zmqtriton.supervisor.machine.processes.fork_server import ForkedStub, ForkServerLife, StubSpec
 from zmqtriton.supervisor.machine.processes.output import unblock
 from zmqtriton.supervisor.machine.processes.process import ChildProcess
-from zmqtriton_floor import stub_mark, wire
+from zmqtriton_floor import endpoints, stub_mark, wire
 from zmqtriton_floor.lifeline import Lifeline, pair
 
 _log = logging.getLogger(__name__)
@@ -90,7 +89,6 @@ class StartedChildren(LivingChildren, Protocol):
     """The children, as a start needs them."""
 
     fork_server: ForkServerLife
-    stream_sockets: StreamSockets
 
     def begin(
         self, child: Child, process: ChildProcess, reading: int, stub: StubName | None
@@ -111,7 +109,7 @@ class StartedChildren(LivingChildren, Protocol):
 
 
 class Starts:
-    def __init__(self, children: StartedChildren, listener: ChildListener, directory: str) -> None:
+    def __init__(self, children: StartedChildren, listener: EventRouter, directory: str) -> None:
         """Set up; the runtime directory marks the processes of models as this server's."""
         self._children = children
         self._listener = listener
@@ -203,7 +201,7 @@ class Starts:
         """Return a stub's page and its new listening socket; a template has neither."""
         if spec.is_template:
             return []
-        return [spec.page, self._children.stream_sockets.listen(spec.serial)]
+        return [spec.page, endpoints.listen(self._directory, spec.serial)]
 
     def spawn_template(self, spec: StubSpec) -> None:
         """Start the template of a stub; the stub is a fork or a thread of it."""

@@ -7,47 +7,33 @@ from __future__ import annotations
 
 import ipaddress
 import json
-from collections.abc import Collection
+from collections.abc import Mapping
 from functools import partial
 from itertools import chain
-from typing import Any, Protocol
+from typing import Any
 
-from zmqtriton.roles import GRPC, HTTP
-from zmqtriton.supervisor.actions import Send
-from zmqtriton.supervisor.control.verbs import ControlCall, Verb, Verbs
-from zmqtriton.supervisor.plan import Plan
-from zmqtriton.supervisor.story import All, Promise
-from zmqtriton_floor import wire
-from zmqtriton_floor.errors import InvalidArgument
+from zmqtriton.sdk.supervisor import All, ControlCall, Feature, Promise, Verb, actions
+from zmqtriton.sdk.wire import InvalidArgument, wire
 
 #: Roles of the processes that clients on other machines connect to.
-ROLES = frozenset({HTTP, GRPC})
+_ROLES = frozenset({"http", "grpc"})
 _VERB = "connections"
 _SETTINGS = frozenset({"address", "token", "end"})
 #: Seconds that a process has for its answer.
-WITHIN_S = 5.0
+_WITHIN_S = 5.0
 
 
-class CalledPeers(Protocol):
-    def serials(self, roles: Collection[str]) -> list[int]:
-        """Return the processes of some roles that run."""
-
-
-class ConnectionCalls:
-    def __init__(self, plan: Plan, peers: CalledPeers) -> None:
-        self._plan = plan
-        self._peers = peers
-
+class ConnectionCalls(Feature):
     @property
-    def verbs(self) -> Verbs:
+    def verbs(self) -> Mapping[str, Verb]:
         return {_VERB: Verb(self._ask, changes=lambda arguments: bool(arguments.get("end")))}
 
     async def _ask(self, call: ControlCall) -> dict[str, Any]:
         _check(call.arguments)
         document = json.dumps(call.arguments)
         answers: list[Promise[wire.CallResult]] = [
-            self._plan.ask(partial(_question, serial, document), within_s=WITHIN_S)
-            for serial in self._peers.serials(ROLES)
+            self._plan.ask(partial(_question, serial, document), within_s=_WITHIN_S)
+            for serial in self._audience.serials(_ROLES)
         ]
         await All(answers)
         results = [answer.value for answer in answers if not answer.error]
@@ -55,8 +41,8 @@ class ConnectionCalls:
         return {"connections": [*chain(*rows)], "silent_processes": len(answers) - len(rows)}
 
 
-def _question(serial: int, document: str, ticket: int) -> Send:
-    return Send(serial, wire.Call(ticket, _VERB, document))
+def _question(serial: int, document: str, ticket: int) -> actions.Send:
+    return actions.Send(serial, wire.Call(ticket, _VERB, document))
 
 
 def _check(arguments: dict[str, Any]) -> None:

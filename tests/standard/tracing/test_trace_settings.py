@@ -1,4 +1,4 @@
-"""Settings of traces and of the log."""
+"""Trace settings as the supervisor keeps them: one model's over those of all."""
 
 from __future__ import annotations
 
@@ -10,17 +10,13 @@ import pytest
 
 from tests.supervisor.features.core_parts import core_parts
 from tests.supervisor.settings import settings as server_settings
-from tests.supervisor.world import SupervisorHarness, make_blueprint
+from tests.supervisor.world import SupervisorHarness
 from zmqtriton.options import TraceOptions
 from zmqtriton.supervisor.control.verbs import ControlCall
-from zmqtriton.supervisor.features.settings import TraceSettingsFeature
 from zmqtriton.supervisor.plan import Plan
 from zmqtriton_floor.errors import InvalidArgument, Unsupported
 from zmqtriton_floor.settings.tracing import TracingSettings
-
-# ---------------------------------------------------------------------- trace settings
-# Trace settings as the supervisor keeps them: one model's over those of all.
-
+from zmqtriton_standard.tracing.settings import TraceSettingsFeature
 
 _FIRST = {
     "trace_level": ["OFF"],
@@ -158,51 +154,11 @@ def test_an_exporter_is_not_asked_for_tensors_in_silence(
     assert is_warned == world.has_logged("Tensor level tracing is not supported")
 
 
-# ------------------------------------------------------------------------ log settings
-# Log settings as the supervisor keeps them: who is told, and what is refused.
+def test_of_the_exporters_options_one_may_be_given_several_times() -> None:
+    given = (("resource", "a=1"), ("url", "x"), ("resource", "b=2"), ("url", "y"))
+    options = TraceOptions("opentelemetry", opentelemetry=(*given, ("resource", "c=3")))
 
+    world = SupervisorHarness(settings=server_settings(trace=options)).start()
 
-_FIRST_LOG = {
-    "log_file": "",
-    "log_info": True,
-    "log_warning": True,
-    "log_error": True,
-    "log_verbose_level": 0,
-    "log_format": "default",
-}
-
-
-@pytest.fixture
-def world() -> SupervisorHarness:
-    world = SupervisorHarness(make_blueprint("m")).start()
-    world.fork_http_worker()
-    return world
-
-
-def change(world: SupervisorHarness, **changes: Any) -> Any:
-    return world.call_as(world.serial("http"), "log.settings", {"changes": changes})
-
-
-@pytest.mark.parametrize(
-    ("changes", "number"),
-    [
-        ({"log_file": "/tmp/x"}, Unsupported.number),
-        ({"log_info": False, "log_file": None}, Unsupported.number),
-        ({"log_info": 1}, InvalidArgument.number),
-        ({"log_info": False, "log_error": "no"}, InvalidArgument.number),
-        ({"log_format": "x"}, InvalidArgument.number),
-        ({"log_verbose_level": -1}, InvalidArgument.number),
-        ({"log_verbose_level": 2**32}, InvalidArgument.number),
-        ({"log_verbose_level": True}, InvalidArgument.number),
-        ({"unknown": True}, InvalidArgument.number),
-    ],
-)
-def test_of_what_is_refused_nothing_holds(
-    world: SupervisorHarness, changes: dict[str, Any], number: int
-) -> None:
-    call = change(world, **changes)
-
-    assert call.error is not None
-    assert number == call.error[0]
-    assert _FIRST_LOG == change(world).result
-    assert [] == world.log_options
+    shown = world.call("trace.settings", {"model": ""}).result
+    assert (["a=1", "b=2", "c=3"], "y") == (shown["resource"], shown["url"])

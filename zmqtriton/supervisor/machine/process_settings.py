@@ -5,11 +5,12 @@ The bound sockets, and the machine's memory and cores, decide where the options 
 
 from __future__ import annotations
 
+import json
 import logging
 import os
 import re
 import time
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import NamedTuple
 
@@ -23,7 +24,6 @@ from zmqtriton.start import listeners, tables
 from zmqtriton.start.secrets import access_by_role, cache_secrets
 from zmqtriton.store_places import is_remote
 from zmqtriton.supervisor.machine.directories.runtime import RuntimeDirectory
-from zmqtriton.supervisor.machine.settings import add_on_settings
 from zmqtriton.supervisor.settings import Policy, Settings
 from zmqtriton_floor import TRITON_VERSION, __version__
 from zmqtriton_floor.metrics import config_of
@@ -54,7 +54,7 @@ _HOLD_BACK = "TRITONSERVER_DELAY_SCHEDULER"
 #: Any value but 0 has all processes look for tensors that are read after their block is free, by a
 #: tool that only the sources of the server have.
 _POISON = "ZT_POISON"
-_POISON_TOOL = Path(__file__).parents[4] / "tools/poison.py"
+_POISON_TOOL = Path(__file__).parents[3] / "tools/poison.py"
 
 _log = logging.getLogger(__name__)
 
@@ -135,7 +135,7 @@ def settings_of(options: Options, machine: Machine) -> Settings:
         tracer=TracerSettings(log, trace.mode, trace.file, trace.opentelemetry),
         frontend=_frontend(options, machine, memory, broker),
         access=access_by_role(options),
-        told_alone=add_on_settings.told_alone(options, machine.ports),
+        told_alone=_told_alone(options, machine.ports),
         cache_secrets=cache_secrets() if options.cache_config else {},
         trace=trace,
         log_file=options.log_file,
@@ -188,7 +188,7 @@ def _frontend(
             passed_sockets=machine.passed_sockets,
             stub_user=options.stub_user,
             state_directory=options.state_directory,
-            add_ons=add_on_settings.told_to_all(options, machine.ports),
+            add_ons=_told_to_all(options, machine.ports),
         ),
         models=frontends.Models(
             options.model_control_mode,
@@ -272,6 +272,32 @@ def _held_requests(text: str) -> int:
     if held:
         _log.warning("%s: batchers wait for %s requests before they begin", _HOLD_BACK, held)
     return held
+
+
+def _told_to_all(options: Options, ports: Mapping[str, int]) -> tuple[tuple[str, str], ...]:
+    """Return the options of each add-on for all frontends, with the ports as bound."""
+    return tuple(
+        (name, _document(options, ports, [o for o in declared if not o.declared.is_secret]))
+        for name, declared in addons.options().items()
+        if declared
+    )
+
+
+def _told_alone(options: Options, ports: Mapping[str, int]) -> dict[str, tuple[str, str]]:
+    """Return the options of add-ons with secret ones, by the role of the process that has them."""
+    processes = {name: found.declared.process for name, found in addons.add_ons().items()}
+    return {
+        process.name or name: (name, _document(options, ports, declared))
+        for name, declared in addons.options().items()
+        if (process := processes[name]) is not None
+        and any(each.declared.is_secret for each in declared)
+    }
+
+
+def _document(
+    options: Options, ports: Mapping[str, int], declared: Iterable[addons.DeclaredOption]
+) -> str:
+    return json.dumps({o.field: ports.get(o.field, options.value(o.field)) for o in declared})
 
 
 def read_policy(options: Options) -> Policy:
