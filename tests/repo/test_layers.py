@@ -38,6 +38,7 @@ HANDS = (
     "zmqtriton.supervisor.service",
     "zmqtriton_extras.canaries.requests",
     "zmqtriton_standard.memory.readings",
+    "zmqtriton_extras.cores.machine",
     "zmqtriton_extras.scaling.limits",
 )
 
@@ -59,6 +60,7 @@ BRAINS = (
     ),
     "zmqtriton_extras.affinity",
     "zmqtriton_extras.canaries",
+    "zmqtriton_extras.cores",
     "zmqtriton_extras.scaling",
     "zmqtriton_extras.storage.object_stores",
 )

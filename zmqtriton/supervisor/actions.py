@@ -59,6 +59,15 @@ class EndTemplate(NamedTuple):
     at_once: bool = False
 
 
+class Assignment(NamedTuple):
+    """The cores of an instance's process, and variables that its model gets."""
+
+    #: () means the cores of its host policy, or any.
+    cores: tuple[int, ...] = ()
+    #: A variable that the server itself was started with stays as it is.
+    variables: Mapping[str, str] = MappingProxyType({})
+
+
 class SpawnStub(NamedTuple):
     """Start a stub for an instance of a model, in the model's environment."""
 
@@ -71,6 +80,14 @@ class SpawnStub(NamedTuple):
     version: int = 0
     #: The process that the stub is a fork of; None for one that loads by itself.
     template: Template | None = None
+    assignment: Assignment = Assignment()
+
+
+class Pin(NamedTuple):
+    """Move all threads of an instance to these cores."""
+
+    serial: int
+    cores: tuple[int, ...]
 
 
 class PrepareEnvironment(NamedTuple):
@@ -320,6 +337,7 @@ class Exit(NamedTuple):
 Action = (
     Spawn
     | SpawnStub
+    | Pin
     | EndTemplate
     | PrepareEnvironment
     | AdmitGuest

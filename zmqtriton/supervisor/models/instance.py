@@ -16,7 +16,7 @@ from typing import Any, Protocol
 from zmqtriton.environments.demand import Environment
 from zmqtriton.reading.blueprint import Blueprint, InstanceSlot
 from zmqtriton.supervisor import states
-from zmqtriton.supervisor.actions import Send, Signal, SpawnStub, Template
+from zmqtriton.supervisor.actions import Assignment, Send, Signal, SpawnStub, Template
 from zmqtriton.supervisor.backoff import MAX_DEATHS, PROVEN_AFTER_S, Backoff
 from zmqtriton.supervisor.finalize_turns import FinalizeTurns
 from zmqtriton.supervisor.plan import Plan, PlanTimer
@@ -85,6 +85,9 @@ class InstanceOwner(Protocol):
 
     def choose_template(self) -> Template | None:
         """Return the origin of the next stub; None if that loads by itself."""
+
+    def place(self, instance: StubPlace) -> Assignment:
+        """Return the cores and the variables of an instance that starts."""
 
 
 class StubPlace:
@@ -234,6 +237,7 @@ class StubPlace:
                 blueprint.quota,
                 owner.version,
                 template,
+                self._owner.place(self),
             )
         )
 

@@ -9,8 +9,9 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import NamedTuple, Protocol
 
 from zmqtriton.config.parameters import NO_QUOTA, Quota
@@ -41,6 +42,8 @@ class StubSpec(NamedTuple):
     quota: Quota = NO_QUOTA
     #: The process that it is a fork of; None for one that loads its model by itself.
     template: Template | None = None
+    #: Variables that it gets in addition.
+    variables: Mapping[str, str] = MappingProxyType({})
 
     @property
     def is_template(self) -> bool:

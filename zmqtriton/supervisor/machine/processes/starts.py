@@ -167,6 +167,7 @@ class Starts:
             environment={
                 **self.model_variables,
                 **variable_overrides(spec.environment, os.environ),
+                **spec.variables,
                 stub_mark.VARIABLE: stub_mark.mark(self._directory, spec.serial),
             },
             stub=spec.stub,
@@ -206,7 +207,7 @@ class Starts:
         options, words = commands.stub_arguments(spec)
         what = {"instance": spec.stub.instance, "options": options, "words": words, "mark": mark}
         how = {"oom_score": processes.STUB_OOM_SCORE, "user": of_user, "cores": spec.cores}
-        request = json.dumps({**what, **how})
+        request = json.dumps({**what, **how, "variables": {**spec.variables}})
         _log.debug(
             "Starting Python backend stub: %s, a copy of process %d",
             spec.stub.instance,
