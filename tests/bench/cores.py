@@ -3,10 +3,10 @@
     python -m tests.bench.cores PYTHON MODEL 1,3,48,192 [--triton COMMAND] [--rounds 5]
 
 PYTHON is an interpreter with onnxruntime, MODEL an ONNX file with one input of floats of that
-shape. COMMAND runs a tritonserver in the foreground, from `REPOSITORY HTTP GRPC METRICS`
-behind it; it gets the packages of PYTHON in PYTHONPATH. The kinds take turns, and the medians of
-the rounds are printed. On a busy machine only their order and the CPU of a request count. Measures
-and prints; asserts nothing.
+shape. COMMAND runs a tritonserver in the foreground, from `REPOSITORY HTTP GRPC METRICS` behind it;
+its own Python must have the version of PYTHON, whose packages it uses. The kinds take turns, and
+the medians of the rounds are printed. On a busy machine only their order and the CPU of a request
+count. Measures and prints; asserts nothing.
 """
 
 from __future__ import annotations
@@ -72,13 +72,14 @@ def _ours(folder: Path, options: argparse.Namespace, name: str, value: str) -> I
 def _tritons(folder: Path, options: argparse.Namespace) -> Iterator[_Place]:
     (folder / "triton" / "m" / "1").mkdir(parents=True)
     (folder / "triton" / "m" / "config.pbtxt").write_text(_CONFIG.format(shape=options.shape))
-    code = _CODE.format(path=os.path.abspath(options.model))
-    (folder / "triton" / "m" / "1" / "model.py").write_text(code)
     ask = [options.python, "-c", "import sysconfig; print(sysconfig.get_path('purelib'))"]
     packages = subprocess.check_output(ask, text=True).strip()
+    code = f"import sys; sys.path.append({packages!r})\n"
+    code += _CODE.format(path=os.path.abspath(options.model))
+    (folder / "triton" / "m" / "1" / "model.py").write_text(code)
     ports = free_ports(3)
     command = [*shlex.split(options.triton), str(folder / "triton"), *map(str, ports)]
-    variables = {**os.environ, "PYTHONPATH": packages, "ORT_DISABLE_TELEMETRY": "1"}
+    variables = {**os.environ, "ORT_DISABLE_TELEMETRY": "1"}
     with (folder / "triton.log").open("wb") as log:
         process = subprocess.Popen(command, env=variables, stdout=log, stderr=log)
     try:

@@ -57,7 +57,6 @@ _COLUMNS = {
     "Compute ms": "compute_ms",
     "Batch": "batch_size",
 }
-_COLUMN_OF_CORES = {"Cores": "cores"}
 _COLUMNS_OF_STREAMS = {"First ms": "first_response_ms", "Between ms": "between_responses_ms"}
 _MAX_CLIENTS = 4096
 
@@ -158,7 +157,7 @@ def bench(
     rows = run_with_client(context, question)
     advice = results.judge(request_options.model, rows)
     if form == "table":
-        columns = _COLUMN_OF_CORES | _COLUMNS if has_cores else _COLUMNS
+        columns = {"Cores": "cores"} | _COLUMNS if has_cores else _COLUMNS
         if any("first_response_ms" in row for row in rows):
             columns = columns | _COLUMNS_OF_STREAMS
         print_table(tuple(columns), [[_show(row.get(k)) for k in columns.values()] for row in rows])

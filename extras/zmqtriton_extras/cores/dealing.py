@@ -30,10 +30,6 @@ class Machine(NamedTuple):
     #: Cores' worth of time that the control group allows.
     quota: float = math.inf
 
-    @property
-    def nodes(self) -> int:
-        return len({core.node for core in self.cores})
-
 
 class Share(NamedTuple):
     """The set of one instance."""
@@ -63,11 +59,10 @@ def deal(
     is_enough = sum(numbers.values()) + len(even) <= total
     size = _even_size(free, len(even)) if even and is_enough else 1
     sets, loads = _place(machine, numbers | dict.fromkeys(even, size), present)
-    speed = min(1.0, machine.quota / total)
     return {
         key: Share(
             tuple(sorted(cpu for core in sets[key] for cpu in core.cpus)),
-            max(1, int(len(sets[key]) * speed + 1e-9)),
+            max(1, int(len(sets[key]) * min(1.0, machine.quota / total) + 1e-9)),
             any(loads[core] > 1 for core in sets[key]),
         )
         for key in demands

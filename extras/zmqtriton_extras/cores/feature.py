@@ -139,9 +139,8 @@ class CoreShares(Feature):
     def _report_shortage(self, shares: Mapping[_Key, Share]) -> None:
         is_short = any(share.is_shared for share in shares.values())
         if is_short and not self._was_short:
-            count = len(self._machine.cores)
-            text = f"{len(shares)} instances share {count} cores, as evenly as possible"
-            self._plan.log("W", f"{text}; have fewer instances, or lower CORES")
+            text = f"{len(shares)} instances share {len(self._machine.cores)} cores, as evenly as"
+            self._plan.log("W", f"{text} possible; have fewer instances, or lower CORES")
         self._was_short = is_short
 
     def describe(self, counts: Iterable[Mapping[str, Any]]) -> dict[str, Any]:

@@ -41,12 +41,10 @@ def notes_of_configs(configs: Mapping[str, Any]) -> Iterator[tuple[str, Problem]
     shares = deal(machine, demands)
     for name in dict.fromkeys(name for name, _ in demands):
         own = [share for (model, _), share in shares.items() if model == name]
-        threads = own[0].threads
-        each = f"{len(own)} instances get the time of {threads} core{'s'[: threads > 1]} each"
-        text = f"{each if len(own) > 1 else f'its instance gets the time of {threads}'}"
-        text += f" of {describe(machine)} on this machine"
+        who = f"each of its {len(own)} instances" if len(own) > 1 else "its instance"
+        text = f"{who} computes with {own[0].threads} of {describe(machine)} on this machine"
         is_short = any(share.is_shared for share in own)
-        text += f", which they share: {len(shares)} instances have a demand" if is_short else ""
+        text += f", which {len(shares)} instances share" if is_short else ""
         severity = Severity.WARNING if is_short else Severity.NOTE
         yield name, Problem(text, field, severity=severity)
 

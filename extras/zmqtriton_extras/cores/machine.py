@@ -10,10 +10,8 @@ from pathlib import Path
 from zmqtriton.sdk.process import core_quota
 from zmqtriton_extras.cores.dealing import Core, Machine
 
-_ROOT = Path("/")
 
-
-def read_machine(root: Path = _ROOT, allowed: Iterable[int] | None = None) -> Machine:
+def read_machine(root: Path = Path("/"), allowed: Iterable[int] | None = None) -> Machine:
     """Return the cores that this process may use, by its affinity, and its quota.
 
     A CPU about which the kernel says nothing is a core of its own.
@@ -48,12 +46,14 @@ def _text(path: Path) -> str:
 
 def describe(machine: Machine) -> str:
     """Return the machine in words."""
-    count, caches = len(machine.cores), len({core.cache for core in machine.cores})
-    places = [f"{caches} caches"] * (caches > 1) + [f"{machine.nodes} NUMA nodes"]
-    where = f" in {' and '.join(places)}" if caches > 1 or machine.nodes > 1 else ""
-    quota = machine.quota
+    count, quota = len(machine.cores), machine.quota
+    places = [
+        (len({core[at] for core in machine.cores}), name)
+        for name, at in (("caches", 1), ("NUMA nodes", 2))
+    ]
+    where = " and ".join(f"{number} {name}" for number, name in places if number > 1)
     time = f", with the time of {quota:g}" if quota < math.inf else ""
-    return f"{count} core{'s' if count > 1 else ''}{where}{time}"
+    return f"{count} core{'s' * (count > 1)}{where and f' in {where}'}{time}"
 
 
 def cpu_list(cpus: Iterable[int]) -> str:

@@ -10,7 +10,6 @@ from zmqtriton.sdk.process import options
 
 AUTO, ALL = "auto", "all"
 CORES = "CORES"
-_MAX_CORES = 1024
 #: Types of values that readers send to the supervisor.
 TYPES = ()
 
@@ -31,6 +30,6 @@ def read(config: Any) -> int | None:
 
 def problems(config: Any) -> Iterator[Problem]:
     text = parameter_text(config, CORES)
-    why = "" if text in (AUTO, ALL) else whole_number_problem(text, _MAX_CORES)
+    why = "" if text in (AUTO, ALL) else whole_number_problem(text, 1024)
     if why:
         yield Problem(f"{CORES} is '{text}', {why}, '{AUTO}' or '{ALL}'", ("parameters", CORES))

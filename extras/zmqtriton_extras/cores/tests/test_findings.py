@@ -51,8 +51,8 @@ def test_check_says_what_instances_get_here() -> None:
     )
 
     assert {
-        "a": ("note", "3 instances get the time of 2 cores each of 8 cores on this machine"),
-        "b": ("note", "its instance gets the time of 2 of 8 cores on this machine"),
+        "a": ("note", "each of its 3 instances computes with 2 of 8 cores on this machine"),
+        "b": ("note", "its instance computes with 2 of 8 cores on this machine"),
     } == {name: (each.severity.value, each.text) for name, each in noted}
 
 
@@ -60,7 +60,7 @@ def test_check_warns_of_more_instances_than_cores() -> None:
     [(_, warned)] = findings.notes_of_configs({"a": config("auto", 9)})
 
     assert "warning" == warned.severity.value
-    assert warned.text.endswith("which they share: 9 instances have a demand")
+    assert warned.text.endswith("1 of 8 cores on this machine, which 9 instances share")
 
 
 def doctor(**target: Any) -> list[Finding]:
