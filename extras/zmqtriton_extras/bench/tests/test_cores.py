@@ -3,40 +3,29 @@
 from __future__ import annotations
 
 import json
+from contextlib import nullcontext
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 
 from zmqtriton_extras.bench.command import _with_and_without_cores
 
 
-class Loads:
-    """Stands for the client of a server; keeps the value of CORES in each load."""
-
-    def __init__(self) -> None:
-        self.cores: list[str] = []
-
-    def call(self, verb: str, arguments: dict[str, Any]) -> None:
-        assert ("load", "m") == (verb, arguments["model"])
-        config = json.loads(arguments["parameters"].get("config", "{}"))
-        self.cores.append(config.get("parameters", {}).get("CORES", {}).get("string_value", ""))
+def loaded(client: Mock) -> list[Any]:
+    """Return the value of CORES in each load; "" for a load of the model's own files."""
+    parameters = [call.args[1]["parameters"] for call in client.call.call_args_list]
+    configs = [json.loads(one["config"])["parameters"] if one else {} for one in parameters]
+    return [config.get("CORES", {}).get("string_value", "") for config in configs]
 
 
-def test_rows_are_measured_with_and_without_and_the_model_is_as_before() -> None:
-    loads: Any = Loads()
+@pytest.mark.parametrize("has_failed", [False, True])
+def test_rows_are_measured_with_and_without_and_the_model_is_as_before(has_failed: bool) -> None:
+    client, second = Mock(), ValueError("stopped") if has_failed else [{"requests_per_s": 2}]
+    measure = Mock(side_effect=[[{"requests_per_s": 1}], second])
 
-    rows = _with_and_without_cores(loads, {"name": "m"}, lambda: [{"requests_per_s": 1}])
+    with pytest.raises(ValueError, match="stopped") if has_failed else nullcontext():
+        rows = _with_and_without_cores(client, {"name": "m"}, measure)
+        assert [("all", 1), ("auto", 2)] == [(row["cores"], row["requests_per_s"]) for row in rows]
 
-    assert ["all", "auto", ""] == loads.cores
-    assert [("all", 1), ("auto", 1)] == [(row["cores"], row["requests_per_s"]) for row in rows]
-
-
-def test_the_model_is_as_before_if_a_measurement_fails() -> None:
-    loads: Any = Loads()
-
-    def fail() -> list[dict[str, Any]]:
-        raise ValueError("stopped")
-
-    with pytest.raises(ValueError, match="stopped"):
-        _with_and_without_cores(loads, {"name": "m"}, fail)
-    assert ["all", ""] == loads.cores
+    assert ["all", "auto", ""] == loaded(client)

@@ -1,15 +1,17 @@
-"""Laws of the deal, on machines that are made up."""
+"""The deal, on machines that are made up, and the machine as it is read from directories."""
 
 from __future__ import annotations
 
 import math
 import random
 from collections import Counter
-from itertools import chain
+from collections.abc import Hashable
+from pathlib import Path
 
 import pytest
 
 from zmqtriton_extras.cores.dealing import Core, Machine, Share, deal
+from zmqtriton_extras.cores.machine import cpu_list, describe, read_machine
 
 
 def machine(
@@ -48,24 +50,12 @@ def test_instances_get_even_sets_of_one_socket(count: int, size: int) -> None:
     shares = deal(TWO_SOCKETS, even(count))
 
     assert {size} == {share.threads for share in shares.values()}
-    assert {2 * size} == {len(share.cpus) for share in shares.values()}
+    for share in shares.values():  # hyperthreads of a core are dealt together
+        assert {cpu % 16 for cpu in share.cpus[:size]} == {cpu % 16 for cpu in share.cpus[size:]}
     if count > 1:
-        assert {1} == {len(nodes_of(share, TWO_SOCKETS)) for share in shares.values()}
-        assert {"node0", "node1"} == {*chain(*(nodes_of(s, TWO_SOCKETS) for s in shares.values()))}
+        assert {("node0",), ("node1",)} == {(*nodes_of(s, TWO_SOCKETS),) for s in shares.values()}
     taken = [cpu for share in shares.values() for cpu in share.cpus]
     assert len(taken) == len({*taken}) <= 32
-
-
-def test_hyperthreads_of_a_core_are_dealt_together() -> None:
-    shares = deal(TWO_SOCKETS, even(16))
-
-    assert {(core, core + 16) for core in range(16)} == {share.cpus for share in shares.values()}
-
-
-def test_two_instances_are_on_two_sockets() -> None:
-    first, second = deal(TWO_SOCKETS, {"a": 4, "b": 4}).values()
-
-    assert nodes_of(first, TWO_SOCKETS) != nodes_of(second, TWO_SOCKETS)
 
 
 def test_a_set_shares_one_cache_if_it_fits() -> None:
@@ -75,32 +65,29 @@ def test_a_set_shares_one_cache_if_it_fits() -> None:
     assert {4} == {cpu // 4 + 3 for cpu in (*shares["small"].cpus, *shares["other"].cpus)}
 
 
-def test_few_instances_have_whole_nodes() -> None:
-    shares = deal(machine(4, 8), even(2))
+@pytest.mark.parametrize(
+    ("where", "demands", "sizes"),
+    [
+        (TWO_SOCKETS, {"a": 4, "b": 4}, [4, 4]),
+        (machine(4, 8), even(2), [16, 16]),  # two nodes each
+        (machine(1, 8), {"even": 0, "numbered": 3, "other": 0}, [2, 3, 2]),
+        (machine(1, 2), {"too_large": 64}, [2]),
+    ],
+)
+def test_sizes(where: Machine, demands: dict[Hashable, int], sizes: list[int]) -> None:
+    shares = deal(where, demands)
 
-    assert [16, 16] == [share.threads for share in shares.values()]
-    assert [2, 2] == [len(nodes_of(share, machine(4, 8))) for share in shares.values()]
-
-
-def test_a_number_is_taken_before_the_rest_is_dealt() -> None:
-    shares = deal(machine(1, 8), {"even": 0, "numbered": 3, "other": 0})
-
-    assert {"even": 2, "numbered": 3, "other": 2} == {k: s.threads for k, s in shares.items()}
-
-
-def test_more_instances_than_cores_share_them_evenly() -> None:
-    shares = deal(machine(1, 2), even(5))
-
-    assert [2, 3] == sorted(Counter(share.cpus for share in shares.values()).values())
-    assert {(1, True)} == {(share.threads, share.is_shared) for share in shares.values()}
+    assert sizes == [share.threads for share in shares.values()]
 
 
-def test_a_number_that_is_too_large_is_the_whole_machine() -> None:
-    shares = deal(machine(1, 2), {"a": 64, "b": 0})
+@pytest.mark.parametrize(("demands", "loads"), [(even(5), [2, 3]), ({0: 64, 1: 0}, [1, 2])])
+def test_more_instances_than_cores_share_them_evenly(
+    demands: dict[int, int], loads: list[int]
+) -> None:
+    shares = deal(machine(1, 2), demands).values()
 
-    assert {"a": (2, True), "b": (1, True)} == {
-        key: (share.threads, share.is_shared) for key, share in shares.items()
-    }
+    assert loads == sorted(Counter(cpu for share in shares for cpu in share.cpus).values())
+    assert all(share.is_shared for share in shares)
 
 
 @pytest.mark.parametrize(
@@ -113,12 +100,6 @@ def test_a_quota_limits_threads_and_not_the_cores_that_others_may_leave_free(
 
     assert {16 // count} == {len(share.cpus) for share in shares.values()}
     assert {threads} == {share.threads for share in shares.values()}
-
-
-def test_a_core_with_one_allowed_hyperthread_is_a_core() -> None:
-    half = Machine((Core((0,), "c", "n"), Core((1, 5), "c", "n")))
-
-    assert [(0,), (1, 5)] == sorted(share.cpus for share in deal(half, even(2)).values())
 
 
 @pytest.mark.parametrize("seed", range(40))
@@ -148,3 +129,88 @@ def test_what_changes_keeps_the_laws(seed: int) -> None:
         for key, cpus in before.items() if is_enough and was_enough else ():
             kept = {*cpus} & {*shares[key].cpus}
             assert len(kept) == min(len(cpus), len(shares[key].cpus))
+
+
+# ---------------------------------------------------------- the machine as it is read
+
+
+def add_cpu(root: Path, cpu: int, siblings: str, cache: str, node: int) -> None:
+    place = root / f"sys/devices/system/cpu/cpu{cpu}"
+    for name, text in (
+        ("topology/core_cpus_list", siblings),
+        ("cache/index0/level", "1"),
+        ("cache/index0/shared_cpu_list", siblings),
+        ("cache/index3/level", "3"),
+        ("cache/index3/shared_cpu_list", cache),
+        (f"node{node}/cpulist", cache),
+    ):
+        (place / name).parent.mkdir(parents=True, exist_ok=True)
+        (place / name).write_text(f"{text}\n")
+
+
+@pytest.fixture
+def root(tmp_path: Path) -> Path:
+    """Return the root of two sockets with two cores of two hyperthreads each."""
+    for cpu in range(8):
+        core = cpu % 4
+        socket = core // 2
+        cache = f"{2 * socket}-{2 * socket + 1},{2 * socket + 4}-{2 * socket + 5}"
+        add_cpu(tmp_path, cpu, f"{core},{core + 4}", cache, socket)
+    return tmp_path
+
+
+def test_cores_have_their_hyperthreads_cache_and_node(root: Path) -> None:
+    read = read_machine(root, range(8))
+
+    assert (
+        Core((0, 4), "0-1,4-5", "node0"),
+        Core((1, 5), "0-1,4-5", "node0"),
+        Core((2, 6), "2-3,6-7", "node1"),
+        Core((3, 7), "2-3,6-7", "node1"),
+    ) == read.cores
+    assert math.inf == read.quota
+    assert "4 cores in 2 caches and 2 NUMA nodes" == describe(read)
+
+
+def test_cpus_that_are_offline_or_not_allowed_are_left_out(root: Path) -> None:
+    read = read_machine(root, {0, 1, 5})
+
+    assert [(0,), (1, 5)] == [core.cpus for core in read.cores]
+
+
+def test_a_cpu_of_which_the_kernel_says_nothing_is_a_core(tmp_path: Path) -> None:
+    assert (Core((0,)), Core((3,))) == read_machine(tmp_path, {0, 3}).cores
+
+
+@pytest.mark.parametrize(
+    ("line", "files", "quota"),
+    [
+        ("0::/pod/x", {"pod/x/cpu.max": "350000 100000"}, 3.5),
+        ("0::/pod/x", {"pod/x/cpu.max": "max 100000", "pod/cpu.max": "200000 100000"}, 2),
+        ("0::/pod/x", {"pod/x/cpu.max": "max 100000"}, math.inf),
+        ("3:cpu:/x", {"cpu/x/cpu.cfs_quota_us": "150000", "cpu/x/cpu.cfs_period_us": "1000"}, 150),
+        ("3:cpu:/x", {"cpu/x/cpu.cfs_quota_us": "-1", "cpu/x/cpu.cfs_period_us": "1000"}, math.inf),
+    ],
+)
+def test_the_quota_is_the_least_of_the_groups(
+    root: Path, line: str, files: dict[str, str], quota: float
+) -> None:
+    (root / "proc/self").mkdir(parents=True)
+    (root / "proc/self/cgroup").write_text(f"{line}\n")
+    for name, text in files.items():
+        path = root / "sys/fs/cgroup" / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(f"{text}\n")
+
+    read = read_machine(root, range(8))
+    assert (quota, quota < math.inf) == (
+        read.quota,
+        f"with the time of {quota:g}" in describe(read),
+    )
+
+
+@pytest.mark.parametrize(
+    ("cpus", "text"), [((), ""), ((3,), "3"), ((0, 1, 2, 8), "0-2,8"), ((5, 0, 4), "0,4-5")]
+)
+def test_cpus_are_listed_as_the_kernel_does(cpus: tuple[int, ...], text: str) -> None:
+    assert text == cpu_list(cpus)

@@ -26,12 +26,6 @@ def config(cores: str, count: int = 1) -> Any:
     return parse_text(f'backend: "python" {parameter} instance_group {{ count: {count} }}')
 
 
-@pytest.mark.parametrize(("text", "value"), [("auto", 0), ("all", -1), ("12", 12)])
-def test_values_of_the_parameter(text: str, value: int) -> None:
-    assert value == settings.read(config(text))
-    assert [] == [*settings.problems(config(text))]
-
-
 @pytest.mark.parametrize("text", ["", "0", "-1", "1025", "half", "0-3"])
 def test_other_values_are_refused(text: str) -> None:
     [problem] = settings.problems(config(text))
@@ -46,21 +40,21 @@ def test_an_option_that_cannot_be_meant_is_refused() -> None:
 
 
 def test_check_says_what_instances_get_here() -> None:
-    noted = findings.notes_of_configs(
-        {"a": config("auto", 3), "b": config("2"), "c": config("all"), "d": parse_text("")}
-    )
+    models = {"a": config("auto", 3), "b": config("2"), "c": config("all"), "d": parse_text("")}
+    noted = [
+        *findings.notes_of_configs(models),
+        *findings.notes_of_configs({"e": config("auto", 9)}),
+    ]
 
     assert {
         "a": ("note", "each of its 3 instances computes with 2 of 8 cores on this machine"),
         "b": ("note", "its instance computes with 2 of 8 cores on this machine"),
+        "e": (
+            "warning",
+            "each of its 9 instances computes with 1 of 8 cores on this machine, which 9 instances "
+            "share",
+        ),
     } == {name: (each.severity.value, each.text) for name, each in noted}
-
-
-def test_check_warns_of_more_instances_than_cores() -> None:
-    [(_, warned)] = findings.notes_of_configs({"a": config("auto", 9)})
-
-    assert "warning" == warned.severity.value
-    assert warned.text.endswith("1 of 8 cores on this machine, which 9 instances share")
 
 
 def doctor(**target: Any) -> list[Finding]:
@@ -69,9 +63,8 @@ def doctor(**target: Any) -> list[Finding]:
 
 
 def test_the_doctor_says_what_a_machine_gives() -> None:
-    auto = {"cores": "auto"}
-    [before] = doctor(options=auto)
-    [running] = doctor(options=auto, server=RunningServer("x", 1, "1", instances=20))
+    [before] = doctor(options={"cores": "auto"})
+    [running] = doctor(options={"cores": "auto"}, server=RunningServer("x", 1, "1", instances=20))
 
     text = "8 cores are dealt to instances; threads of each, by their number: "
     assert f"{text}1: 8, 2: 4, 4: 2, 8: 1" == before.text
@@ -80,8 +73,10 @@ def test_the_doctor_says_what_a_machine_gives() -> None:
 
 
 def row(instance: str, cores: str, threads: int = 2, **more: object) -> dict[str, Any]:
-    own = {"model": "m", "version": 1, "instance": instance, "cores": cores, "threads": threads}
-    return {**own, "due_threads": 2, "is_shared": False, **more}
+    return {
+        **{"model": "m", "version": 1, "instance": instance, "cores": cores, "threads": threads},
+        **{"due_threads": 2, "is_shared": False, **more},
+    }
 
 
 def explained(*rows: dict[str, Any]) -> list[Finding]:
@@ -90,16 +85,11 @@ def explained(*rows: dict[str, Any]) -> list[Finding]:
     return [*findings.notes(facts, None)]
 
 
-def test_explain_says_which_cores_instances_have() -> None:
+def test_explain_says_which_cores_instances_have_and_what_is_wrong() -> None:
     [noted] = explained(row("m_0", "0-1"), row("m_1", "2-3"))
-
-    assert "cores of its instances: m_0: 0-1, m_1: 2-3" == noted.text
-    assert [] == explained()
-
-
-def test_explain_says_what_is_not_as_it_should_be() -> None:
     _, shared, old = explained(row("m_0", "0-1", 8), row("m_1", "0-1", is_shared=True))
 
+    assert "cores of its instances: m_0: 0-1, m_1: 2-3" == noted.text
     assert "more instances than cores" in shared.text
     assert old.text.startswith("m_0: started with threads for other cores")
     assert ("zmqtriton-ctl reload m --force",) == (*old.commands,)

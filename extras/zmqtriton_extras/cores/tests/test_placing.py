@@ -8,19 +8,13 @@ import pytest
 
 from tests.supervisor.world import SupervisorHarness, make_blueprint, make_ensemble
 from zmqtriton.reading.blueprint import Blueprint
-from zmqtriton.supervisor.states import InstanceState
 from zmqtriton_extras.cores import feature
-from zmqtriton_extras.cores.dealing import Machine
 from zmqtriton_extras.cores.tests.test_dealing import machine
-
-
-def use(monkeypatch: pytest.MonkeyPatch, made_up: Machine) -> None:
-    monkeypatch.setattr(feature, "read_machine", lambda: made_up)
 
 
 @pytest.fixture(autouse=True)
 def eight_cores(monkeypatch: pytest.MonkeyPatch) -> None:
-    use(monkeypatch, machine(1, 8))
+    monkeypatch.setattr(feature, "read_machine", lambda: machine(1, 8))
 
 
 def model(
@@ -33,9 +27,8 @@ def model(
 
 
 def serve(*models: Blueprint, **policy: object) -> SupervisorHarness:
-    names = tuple(one.name for one in models)
-    policy = {"control_mode": "explicit", "startup_models": names, **policy}
-    return SupervisorHarness(*models, **policy).start().advance(1.0)
+    policy.setdefault("startup_models", tuple(one.name for one in models))
+    return SupervisorHarness(*models, control_mode="explicit", **policy).start().advance(1.0)
 
 
 def cores(world: SupervisorHarness, name: str) -> list[tuple[int, ...]]:
@@ -46,8 +39,7 @@ def cores(world: SupervisorHarness, name: str) -> list[tuple[int, ...]]:
 
 
 def rows(world: SupervisorHarness) -> list[dict[str, object]]:
-    described = world.call("status").result
-    return list(described.get("cores", ()))
+    return list(world.call("status").result.get("cores", ()))
 
 
 def test_instances_of_a_model_that_asks_get_disjoint_sets_and_threads_to_match() -> None:
@@ -55,8 +47,8 @@ def test_instances_of_a_model_that_asks_get_disjoint_sets_and_threads_to_match()
 
     assert [(0, 1), (2, 3), (4, 5), (6, 7)] == cores(world, "m")
     assert [(), ()] == cores(world, "other")
-    serial = world.generation("m").instances[0].serial
-    assert dict.fromkeys(feature.VARIABLES, "2") == world.variables[serial]
+    given = [{**world.variables[world.instance(name).serial]} for name in ("m", "other")]
+    assert [dict.fromkeys(feature.VARIABLES, "2"), {}] == given
     assert ["0-1", "2-3", "4-5", "6-7"] == [row["cores"] for row in rows(world)]
 
 
@@ -76,8 +68,6 @@ def test_models_that_are_still_to_be_read_have_a_share_from_the_start() -> None:
 
 def test_running_instances_give_up_cores_to_one_that_comes_later() -> None:
     world = serve(model("a", 0), model("b", 0), startup_models=("a",))
-    assert [tuple(range(8))] == cores(world, "a")
-
     world.call("load", {"model": "b", "parameters": {}})
 
     assert [[(0, 1, 2, 3)], [(4, 5, 6, 7)]] == [cores(world, name) for name in "ab"]
@@ -101,20 +91,6 @@ def test_an_instance_that_is_not_known_yet_moves_when_it_is() -> None:
     assert (0, 1, 2, 3) == world.cores[instance.serial]
 
 
-def test_an_instance_that_died_before_it_could_move_is_forgotten() -> None:
-    world = serve(model("a", 0), model("b", 0), startup_models=())
-    world.call("load", {"model": "a", "parameters": {}})
-    instance = world.generation("a").instances[0]
-    instance.pid = 0
-    world.call("load", {"model": "b", "parameters": {}})
-    instance.state = InstanceState.STOPPED
-
-    world.advance(1.0)
-
-    assert tuple(range(8)) == world.cores[instance.serial]
-    assert not world.has_logged("has failed")
-
-
 def test_a_reload_gives_the_new_instances_the_sets_of_the_old_ones() -> None:
     world = serve(model("m", 0, instances=2), model("n", 0, instances=2))
     before = cores(world, "m")
@@ -122,34 +98,12 @@ def test_a_reload_gives_the_new_instances_the_sets_of_the_old_ones() -> None:
     world.is_busy = True  # the old instances have requests
     world.call("load", {"model": "m", "parameters": {}})
 
-    both = cores(world, "m")
-
-    assert [*before, *before] == both
-    assert not {cpu for own in both for cpu in own} & {c for own in cores(world, "n") for c in own}
+    assert [*before, *before] == cores(world, "m")
 
 
-def test_an_instance_that_is_started_again_has_its_old_set() -> None:
-    world = serve(model("m", 0, instances=2), model("n", 0, instances=2))
-    before = cores(world, "m")
+def test_more_instances_than_cores_are_said_to_share() -> None:
+    world = serve(model("m", 0, instances=9))
 
-    world.kill_process(world.generation("m").instances[0].serial)
-    world.advance(30.0)
-
-    assert before == cores(world, "m")
-
-
-def test_more_instances_than_cores_are_said_to_share(monkeypatch: pytest.MonkeyPatch) -> None:
-    use(monkeypatch, machine(1, 2))
-    world = serve(model("m", 0, instances=3))
-
-    assert [(0,), (1,), (0,)] == cores(world, "m")
-    assert world.has_logged("W 3 instances share 2 cores, as evenly as possible; have fewer")
-    assert [True, False, True] == [row["is_shared"] for row in rows(world)]
-
-
-def test_without_a_demand_nothing_changes() -> None:
-    world = serve(model("m"))
-
-    assert [()] == cores(world, "m")
-    assert [] == rows(world)
-    assert {} == {**world.variables[world.generation("m").instances[0].serial]}
+    assert [*((core,) for core in range(8)), (0,)] == cores(world, "m")
+    assert world.has_logged("W 9 instances share 8 cores, as evenly as possible; have fewer")
+    assert [True, *[False] * 7, True] == [row["is_shared"] for row in rows(world)]

@@ -39,7 +39,6 @@ def prepare(server: Server) -> None:
         parameters = string_parameter("INSTANCES", kind) + string_parameter("CORES", "auto")
         add_model(server, "scripted", kind, parameters)
         server.edit_config(kind, "count: 1", "count: 2")
-    add_model(server, "scripted", "free")
 
 
 @contextmanager
@@ -88,10 +87,3 @@ def test_running_instances_move_for_others_with_all_their_threads(server: Server
             now = [*map(threads_on, pids)]
 
     assert all(new <= old for [new], [old] in zip(now, before, strict=True))
-
-
-def test_a_model_without_a_demand_has_any_core(server: Server) -> None:
-    with loaded(server, "free", "processes"):
-        [pid] = server.stub_pids("free")
-
-        assert os.sched_getaffinity(0) == os.sched_getaffinity(pid)

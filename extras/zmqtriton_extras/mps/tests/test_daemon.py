@@ -52,8 +52,8 @@ def stand_in(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def pid_in(directory: Path) -> int:
-    text = eventually(lambda: (directory / "pipe/pid").exists(), 30)
-    return int(eventually((directory / "pipe/pid").read_text, 30)) if text else 0
+    eventually((directory / "pipe/pid").exists, 30)
+    return int(eventually((directory / "pipe/pid").read_text, 30))
 
 
 def assert_gone(directory: Path, pid: int) -> None:
@@ -74,15 +74,20 @@ def test_a_daemon_names_its_clients_and_ends_with_its_guard(tmp_path: Path) -> N
     assert () == daemon.read_clients(directory)
 
 
-_OWNER = "import os, sys, time; from zmqtriton_extras.mps import daemon\n"
-_OWNER += "kept = daemon.start(daemon.directory_of(os.getpid(), sys.argv[1]))\n"
-_OWNER += "print(kept.guard.pid, flush=True); time.sleep(600)"
+_OWNER = """
+import os, sys, time
+from zmqtriton_extras.mps import daemon
+kept = daemon.start(daemon.directory_of(os.getpid(), sys.argv[1]))
+print(kept.guard.pid, flush=True)
+time.sleep(600)
+"""
 
 
 def killed_owner(tmp_path: Path, *, with_guard: bool) -> tuple[Path, int]:
     """Return the directory and the pid of a daemon whose owner was killed."""
-    command = [sys.executable, "-c", _OWNER, str(tmp_path)]
-    with subprocess.Popen(command, stdout=subprocess.PIPE) as owner:
+    with subprocess.Popen(
+        [sys.executable, "-c", _OWNER, str(tmp_path)], stdout=subprocess.PIPE
+    ) as owner:
         assert owner.stdout is not None
         guard = int(owner.stdout.readline())
         directory = daemon.directory_of(owner.pid, str(tmp_path))

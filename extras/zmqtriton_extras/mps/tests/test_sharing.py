@@ -24,9 +24,10 @@ def serve(
     """Serve a model with an instance on each of these GPUs."""
     first = make_blueprint("m").first_slot._replace(kind="GPU")
     slots = [first._replace(name=f"m_0_{i}", device=gpu) for i, gpu in enumerate(devices)]
-    own = {"mps": share} if share else {}
     final = replace(make_blueprint("m").finalize_config(""), slots=tuple(slots))
-    blueprint = replace(make_blueprint("m"), final_config=final, add_on_settings=own)
+    blueprint = replace(
+        make_blueprint("m"), final_config=final, add_on_settings={"mps": share} if share else {}
+    )
     world = SupervisorHarness(blueprint, **{"mps": "auto", **policy})
     pids = [102, 103, 104, 105, 106, 107, 108, 109]
     world.answer_in_background = lambda call: answer if call.func is daemon.start else (*pids,)
@@ -43,7 +44,7 @@ def test_processes_that_share_a_gpu_are_clients() -> None:
     first, second, alone = variables(world)
     assert first == second
     assert {"CUDA_MPS_PIPE_DIRECTORY", "CUDA_MPS_LOG_DIRECTORY"} == first.keys()
-    assert {} == alone
+    assert [{}] * 3 == [alone, *variables(serve(0, 0, mps="off"))]
     rows = world.call("status").result["mps"]
     assert [0, 0] == [row["gpu"] for row in rows]
     [noted] = findings.notes(Facts("m", index=[READY], status={"mps": rows}), None)
@@ -55,10 +56,6 @@ def test_a_share_limits_threads_and_memory() -> None:
 
     assert "30" == own["CUDA_MPS_ACTIVE_THREAD_PERCENTAGE"]
     assert "1=8G" == own["CUDA_MPS_PINNED_DEVICE_MEM_LIMIT"]
-
-
-def test_without_the_option_there_is_no_daemon() -> None:
-    assert [{}, {}] == variables(serve(0, 0, mps="off"))
 
 
 def test_a_daemon_that_does_not_start_is_explained() -> None:
