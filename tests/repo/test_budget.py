@@ -20,10 +20,10 @@ CARRIED = ("zmqtriton", "zmqtriton/embedded", "stub", "frontends", "standard")
 
 #: Of what every server has, and of extras, each with its tests.
 STATEMENTS = {
-    "core and standard": 56_850,
+    "core and standard": 56_870,
     "tests": 72_530,
-    "extras": 31_130,
-    "tests of extras": 29_900,
+    "extras": 31_580,
+    "tests of extras": 30_300,
 }
 #: The modules of core and standard.
 FILES = 610
