@@ -218,6 +218,8 @@ class ForkServer:
         if user is not None:
             prctl.become_user(user["uid"], user["gid"], user["groups"], user["variables"])
         prctl.die_with(self._supervisor)
+        os.environ.update(request["variables"])
+        _limit_numpy(request["variables"].get("OPENBLAS_NUM_THREADS"))
         _reseed()
         _correct_thread()
         self._lifeline.send(wire.CallResult(call.id, 0, "", str(os.getpid())))
@@ -265,6 +267,21 @@ def fork_in_vain() -> None:
     if not child:
         os._exit(0)
     os.waitpid(child, 0)
+
+
+def _limit_numpy(threads: str | None) -> None:
+    """Limit the threads of the OpenBLAS that was loaded before this process had its variables.
+
+    Sets the number itself: OpenBLAS's function for it would also start the threads.
+    """
+    if threads is None:
+        return
+    with open("/proc/self/maps", encoding="utf-8", errors="replace") as maps:
+        paths = {line.split(None, 5)[-1].strip() for line in maps if "openblas" in line}
+    for path in paths:
+        with contextlib.suppress(OSError, ValueError):  # another build of it
+            number = ctypes.c_int.in_dll(ctypes.CDLL(path), "blas_cpu_number")
+            number.value = min(number.value, int(threads))
 
 
 def _reseed() -> None:

@@ -5,6 +5,7 @@ Reads /proc and /sys; decides nothing.
 
 from __future__ import annotations
 
+import math
 import os
 import re
 import resource
@@ -82,6 +83,18 @@ def enclosing_groups(
         group = top / path.lstrip("/")
         # a container's own group is mounted as the root
         yield from (folder for folder in (group, *group.parents) if folder.is_relative_to(top))
+
+
+def core_quota(root: Path = Path("/"), pid: int = 0) -> float:
+    """Return the cores' time that the enclosing control groups allow; infinity without a limit."""
+    least = math.inf
+    for group in enclosing_groups("cpu", root / "proc", root / "sys/fs/cgroup", pid):
+        words = read_text(group / "cpu.max").split()
+        if not words:
+            words = [read_text(group / f"cpu.cfs_{name}_us") for name in ("quota", "period")]
+        if len(words) == 2 and all(word.strip().isdigit() for word in words) and int(words[1]):
+            least = min(least, int(words[0]) / int(words[1]))
+    return least
 
 
 def read_text(path: Path) -> str:

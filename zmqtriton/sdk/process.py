@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     )
     from zmqtriton.file_names import write_obstacle as write_obstacle
     from zmqtriton.host.gpus import Gpu as Gpu, NvmlError as NvmlError, visible_gpus as visible_gpus
-    from zmqtriton.host.capacity import available_bytes as available_bytes
+    from zmqtriton.host.capacity import available_bytes as available_bytes, core_quota as core_quota
     from zmqtriton.start.ports import describe_listener as describe_listener
     from zmqtriton_floor import prctl as prctl, spans as spans
     from zmqtriton_floor.lazy_names import load_reference as load_reference

@@ -61,6 +61,15 @@ class EndTemplate(NamedTuple):
     at_once: bool = False
 
 
+class Assignment(NamedTuple):
+    """The cores of an instance's process, and variables that its model gets."""
+
+    #: () means the cores of its host policy, or any.
+    cores: tuple[int, ...] = ()
+    #: A variable that the server itself was started with stays as it is.
+    variables: Mapping[str, str] = MappingProxyType({})
+
+
 class SpawnStub(NamedTuple):
     """Start a stub for an instance of a model, in the model's environment."""
 
@@ -75,6 +84,7 @@ class SpawnStub(NamedTuple):
     template: Template | None = None
     #: Serial of the spare process that forks the stub, or its template; 0 without one.
     spare: int = 0
+    assignment: Assignment = Assignment()
 
 
 class StartSpare(NamedTuple):
@@ -84,6 +94,13 @@ class StartSpare(NamedTuple):
     environment: Environment
     #: The model whose imports were recorded last, for the log.
     model: str
+
+
+class Pin(NamedTuple):
+    """Move all threads of an instance to these cores."""
+
+    serial: int
+    cores: tuple[int, ...]
 
 
 class PrepareEnvironment(NamedTuple):
@@ -333,6 +350,7 @@ class Exit(NamedTuple):
 Action = (
     Spawn
     | SpawnStub
+    | Pin
     | EndTemplate
     | PrepareEnvironment
     | StartSpare

@@ -98,6 +98,7 @@ class SupervisorCore:
             plan, policy, info, self, self._introductions, audience, self._counts, tasks
         )
         self._features = Features(plan, [make(parts) for make in features])
+        self._introductions.resources.place = self._features.place
         sources = (feature.source for feature in self._features)
         self._readings = ModelReadings(plan, next(filter(None, sources), None))
         preparations = EnvironmentPreparations(plan, self._introductions)

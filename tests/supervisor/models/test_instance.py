@@ -15,7 +15,7 @@ from zmqtriton.environments.demand import SERVER_ENVIRONMENT
 from zmqtriton.host.capacity import ProcessorUse
 from zmqtriton.reading.blueprint import Blueprint, FinalConfig, InstanceSlot
 from zmqtriton.supervisor import states
-from zmqtriton.supervisor.actions import Action, Log, Send, Signal, Template
+from zmqtriton.supervisor.actions import Action, Assignment, Log, Send, Signal, Template
 from zmqtriton.supervisor.backoff import MAX_DEATHS
 from zmqtriton.supervisor.finalize_turns import FinalizeTurns
 from zmqtriton.supervisor.models.instance import FINALIZE_WITHIN_S, StubPlace
@@ -40,6 +40,7 @@ class Bench:
             handle=lambda instance, event: instance.handle(event),
             choose_template=lambda: template,
             choose_spare=lambda slot: 0,
+            place=lambda instance: Assignment(),
         )
         self.instance = StubPlace(self.plan, InstanceSlot("m_0_0", "CPU", 0), owner)
 

@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 from zmqtriton.diagnosis.facts.readings import ROOT, process_field, read, size
 from zmqtriton.diagnosis.rules.causes import judge_pressure
 from zmqtriton.findings import Finding, error, note, warning
-from zmqtriton.host.capacity import enclosing_groups
+from zmqtriton.host.capacity import core_quota, enclosing_groups
 from zmqtriton.host.fitness import lacks
 from zmqtriton.options import Options
 
@@ -149,8 +149,8 @@ def judge_cores(pid: int, instances: int, root: Path = ROOT) -> Iterator[Finding
         count = len(os.sched_getaffinity(pid))
     except ProcessLookupError:  # it has just ended
         count = len(os.sched_getaffinity(0))
-    quota = min(_quotas(pid, root), default=None)
-    if quota is not None and quota < count:
+    quota = core_quota(root, pid)
+    if quota < count:
         whole = max(1, round(quota))
         yield warning(
             f"the control group allows the time of {quota:g} of {count} cores",
@@ -165,15 +165,6 @@ def judge_cores(pid: int, instances: int, root: Path = ROOT) -> Iterator[Finding
             "More instances than cores help only where models wait for something else.",
             "zmqtriton-ctl stats",
         )
-
-
-def _quotas(pid: int, root: Path) -> Iterator[float]:
-    for group in _groups(pid, root, "cpu"):
-        words = read(group / "cpu.max").split()
-        if not words:
-            words = [read(group / f"cpu.cfs_{name}_us").strip() for name in ("quota", "period")]
-        if len(words) == 2 and all(word.isdigit() for word in words) and int(words[1]):
-            yield int(words[0]) / int(words[1])
 
 
 def _groups(pid: int, root: Path, controller: str) -> Iterator[Path]:

@@ -14,10 +14,11 @@ from itertools import chain
 from typing import Any, NamedTuple, Protocol, TypeVar
 
 from zmqtriton.reading.blueprint import Blueprint, LoadOverride
-from zmqtriton.supervisor.actions import RepositoryNames
+from zmqtriton.supervisor.actions import Assignment, RepositoryNames
 from zmqtriton.supervisor.control.verbs import RepeatedCall, Verbs
 from zmqtriton.supervisor.helper_processes import HelperOwner
 from zmqtriton.supervisor.models.generation import Generation
+from zmqtriton.supervisor.models.instance import StubPlace
 from zmqtriton.supervisor.models.model import ServedModel
 from zmqtriton.supervisor.models.readings import ModelSource
 from zmqtriton.supervisor.models.stub_tasks import StubTasks
@@ -155,6 +156,12 @@ class Feature:
     def load_began(self, blueprint: Blueprint) -> None:
         """Handle a model that was read and is about to be built."""
 
+    def place(
+        self, generation: Generation, instance: StubPlace
+    ) -> tuple[tuple[int, ...], Mapping[str, str]]:
+        """Return the cores and the variables of an instance that starts; () means any core."""
+        return (), {}
+
     def load_succeeded(self, blueprint: Blueprint) -> None:
         """Handle a model that serves as its blueprint says."""
 
@@ -222,6 +229,14 @@ class Features:
 
     def load_began(self, blueprint: Blueprint) -> None:
         self.tell(Feature.load_began, blueprint)
+
+    def place(self, generation: Generation, instance: StubPlace) -> Assignment:
+        """Return the cores, of the first feature that has some, and the variables of all."""
+        cores, variables = Assignment().cores, dict[str, str]()
+        for own_cores, own_variables in self.ask(lambda each: each.place(generation, instance)):
+            cores = cores or own_cores
+            variables |= own_variables
+        return Assignment(cores, variables)
 
     def load_succeeded(self, blueprint: Blueprint) -> None:
         self.tell(Feature.load_succeeded, blueprint)

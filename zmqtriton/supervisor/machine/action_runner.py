@@ -216,6 +216,7 @@ _ANSWERS_OF_FAILURES: dict[type[actions.Action], Callable[[ActionRunner, Interna
 _HANDLERS: dict[type[actions.Action], Callable[[ActionRunner, Any], object]] = {
     actions.Spawn: lambda runner, action: runner._spawner.spawn(action),
     actions.SpawnStub: lambda runner, action: runner._spawner.spawn_stub(action),
+    actions.Pin: lambda runner, action: runner._children.pin(*action),
     actions.EndTemplate: lambda runner, action: runner._children.templates.end(*action),
     actions.PrepareEnvironment: lambda runner, action: runner._spawner.prepare_environment(action),
     actions.StartSpare: lambda runner, action: runner._spawner.start_spare(action),

@@ -16,7 +16,7 @@ from zmqtriton.config.instances import THREADS
 from zmqtriton.environments.demand import SERVER_ENVIRONMENT
 from zmqtriton.reading.blueprint import Blueprint, FinalConfig, InstanceSlot
 from zmqtriton.supervisor import states
-from zmqtriton.supervisor.actions import EndTemplate, RemoveDirectory, Send, Template
+from zmqtriton.supervisor.actions import Assignment, EndTemplate, RemoveDirectory, Send, Template
 from zmqtriton.supervisor.models.instance import InstanceSet, StubPlace, describe_giving_up, shorten
 from zmqtriton.supervisor.models.instance_changes import Roll, change_groups
 from zmqtriton.supervisor.plan import Plan
@@ -364,6 +364,10 @@ class Generation:
     def choose_spare(self, slot: InstanceSlot) -> int:
         """Return the serial of the spare process that forks the next instance; 0 without one."""
         return self._introductions.choose_spare(self.environment, self.blueprint, slot)
+
+    def place(self, instance: StubPlace) -> Assignment:
+        """Return the cores and the variables of an instance that starts."""
+        return self._introductions.resources.place(self, instance)
 
     def _end_template(self, *, at_once: bool = False) -> None:
         if self.template is not None:

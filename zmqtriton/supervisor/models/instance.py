@@ -16,7 +16,7 @@ from typing import Any, Protocol
 from zmqtriton.environments.demand import Environment
 from zmqtriton.reading.blueprint import Blueprint, InstanceSlot
 from zmqtriton.supervisor import states
-from zmqtriton.supervisor.actions import Send, Signal, SpawnStub, Template
+from zmqtriton.supervisor.actions import Assignment, Send, Signal, SpawnStub, Template
 from zmqtriton.supervisor.backoff import MAX_DEATHS, PROVEN_AFTER_S, Backoff
 from zmqtriton.supervisor.finalize_turns import FinalizeTurns
 from zmqtriton.supervisor.plan import Plan, PlanTimer
@@ -88,6 +88,9 @@ class InstanceOwner(Protocol):
 
     def choose_spare(self, slot: InstanceSlot) -> int:
         """Return the serial of the spare process that forks the next stub; 0 without one."""
+
+    def place(self, instance: StubPlace) -> Assignment:
+        """Return the cores and the variables of an instance that starts."""
 
 
 class StubPlace:
@@ -241,6 +244,7 @@ class StubPlace:
                 owner.version,
                 template,
                 template.spare if template else owner.choose_spare(self.slot),
+                self._owner.place(self),
             )
         )
 

@@ -315,6 +315,14 @@ class Children:
             lambda one: one in self._children or any(way.may_come(one) for way in ways),
         )
 
+    def pin(self, serial: int, cores: tuple[int, ...]) -> None:
+        """Move an instance to these cores; of a thread, not those that it has started."""
+        child = self._children.get(serial)
+        if child is not None and child.host:
+            os.sched_setaffinity(child.thread, cores)
+        elif child is not None:
+            pin_to_cores(child.pid, cores)
+
     def signal(self, serial: int, number: int, group: bool = False, thread: str = "") -> None:
         child = self._children.get(serial)
         if child is not None and child.host:

@@ -9,8 +9,9 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import NamedTuple, Protocol
 
 from zmqtriton.config.parameters import NO_QUOTA, Quota
@@ -43,6 +44,8 @@ class StubSpec(NamedTuple):
     template: Template | None = None
     #: Serial of the spare process of its environment that forks it; 0 without one.
     spare: int = 0
+    #: Variables that it gets in addition.
+    variables: Mapping[str, str] = MappingProxyType({})
 
     @property
     def is_template(self) -> bool:
@@ -121,7 +124,8 @@ class ForkServerLife:
         return serial in self._pending
 
     def start(self, spec: StubSpec) -> None:
-        if spec.spare and not spec.cores:  # its libraries have counted the cores already
+        # the libraries of a spare process have read variables, and counted the cores, already
+        if spec.spare and not spec.cores and not spec.variables:
             self._ask(spec, spec.spare)
         elif not spec.environment.is_server_environment:
             self._spawner.spawn_stub(spec)

@@ -93,7 +93,8 @@ class Spawner:
         if host is not None:
             self._children.guests.start_instance(host, action, page)
             return
-        cores = cores_of_policy(self._options.host_policy, action.host_policy)
+        cores, variables = action.assignment
+        cores = cores or cores_of_policy(self._options.host_policy, action.host_policy)
         user = self._users.get(action.environment.user)
         spec = StubSpec(
             action.serial,
@@ -105,6 +106,7 @@ class Spawner:
             action.quota,
             action.template,
             action.spare,
+            {name: value for name, value in variables.items() if name not in os.environ},
         )
         if action.template is not None:
             self._children.templates.start(spec)

@@ -189,7 +189,10 @@ class Starts:
             spec.serial,
             command,
             inherited=inherited,
-            environment=self._variables(spec.environment, spec.serial),
+            environment={
+                **self._variables(spec.environment, spec.serial),
+                **spec.variables,
+            },
             stub=spec.stub,
             child=_stub_child(spec),
             user=spec.user,
@@ -233,7 +236,7 @@ class Starts:
         options, words = commands.stub_arguments(spec)
         what = {"instance": spec.stub.instance, "options": options, "words": words, "mark": mark}
         how = {"oom_score": processes.STUB_OOM_SCORE, "user": of_user, "cores": spec.cores}
-        request = json.dumps({**what, **how})
+        request = json.dumps({**what, **how, "variables": {**spec.variables}})
         _log.debug(
             "Starting Python backend stub: %s, a copy of process %d",
             spec.stub.instance,
