@@ -49,6 +49,8 @@ class Template(NamedTuple):
     #: Maximum seconds of a load; 0 is no limit.
     load_within_s: float = 0.0
     has_threads: bool = False
+    #: Serial of the template of earlier code, which it may be a fork of; 0 for none.
+    origin: int = 0
 
 
 class EndTemplate(NamedTuple):

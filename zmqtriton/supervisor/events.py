@@ -205,6 +205,10 @@ class EventRouter:
             self.succession.take_answer(serial, message)
             if not any(helper.handle_result(serial, message) for helper in self._helpers):
                 self._readiness.handle_result(serial, message)
+        elif isinstance(message, wire.Kept):
+            for generation in self._generations.values():
+                if generation.template is not None and generation.template.serial == serial:
+                    generation.record_kept(message)
         elif isinstance(message, wire.PreparationProgress):
             for helper in self._helpers:
                 helper.handle_progress(serial, message)

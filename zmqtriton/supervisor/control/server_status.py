@@ -247,6 +247,7 @@ class ServerStatus:
                 {0: "supervisor", **{peer.serial: peer.role for peer in self._peers.all()}}
             ),
             "loads": load_seconds(self._generations.values()),
+            "kept": kept_of(self._generations.values()),
             "troubles": [row for model in self._models.values() for row in troubles(model)],
             "process_troubles": self._peers.troubles(),
             "silent_places": server.silent_places(),
@@ -312,6 +313,17 @@ def load_seconds(generations: Iterable[Generation]) -> dict[str, dict[str, float
             of_model = times.setdefault(generation.blueprint.name, {})
             of_model[str(generation.version)] = generation.load_s
     return times
+
+
+def kept_of(generations: Iterable[Generation]) -> dict[str, dict[str, Any]]:
+    """Return what the last load of each version has kept, or why nothing, by model and version."""
+    reports: dict[str, dict[str, Any]] = {}
+    for generation in generations:
+        if generation.state is GenerationState.SERVING and generation.kept is not None:
+            of_model = reports.setdefault(generation.blueprint.name, {})
+            is_kept, text = generation.kept
+            of_model[str(generation.version)] = {"is_kept": bool(is_kept), "text": text}
+    return reports
 
 
 def describe_processes(

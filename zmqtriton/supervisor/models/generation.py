@@ -115,6 +115,12 @@ class Generation:
         self._roll: Roll | None = None
         #: The origin of its instances; None before the first, and if they load by themselves.
         self.template: Template | None = None
+        #: The template of the code before a roll.
+        self._earlier: Template | None = None
+        #: Serving generation of earlier code whose template may have preloaded what this one needs.
+        self.predecessor: Generation | None = None
+        #: The report about this; None without a predecessor.
+        self.kept: wire.Kept | None = None
         self._began_s, self.load_s = plan.now_s, 0.0  # the time from its start until it could serve
 
     @property
@@ -152,6 +158,7 @@ class Generation:
     def announce(self) -> None:
         """Announce the generation and its ready instances to the broker; again if it comes back."""
         self.load_s = self.load_s or self._plan.now_s - self._began_s
+        self.predecessor = None
         assert self.final_config is not None
         self._broker_entry.announce(self.final_config.config, self.instances.ready)
 
@@ -200,9 +207,20 @@ class Generation:
 
     def roll(self, blueprint: Blueprint) -> Promise[None]:
         """Replace the instances one by one. Raises NeedsNewGeneration."""
-        self._end_template()  # it has the old code
+        return self._scope.tell(self._tell_roll(blueprint))
+
+    async def _tell_roll(self, blueprint: Blueprint) -> None:
+        # the template with the old code is there for that with the new one, and if this fails
+        self._earlier, self.template = self.template, None
         roll = self._roll = Roll(self._plan, self, blueprint)
-        return self._scope.tell(roll.tell())
+        try:
+            await roll.tell()
+        except ZmqTritonError:
+            self._earlier, self.template = self.template, self._earlier
+            raise
+        finally:
+            self._end(self._earlier)
+            self._earlier = None
 
     def remove_instance(self, instance: StubPlace) -> None:
         """End an instance once it has answered its requests."""
@@ -354,13 +372,35 @@ class Generation:
             load = self._load_of(blueprint.first_slot._replace(name="template"), is_asked=False)
             has_threads = blueprint.instances == THREADS
             serial = self._plan.new_serial()
-            self.template = Template(serial, load, blueprint.max_load_s, has_threads)
+            origin = 0 if has_threads else self._find_origin()
+            self.template = Template(serial, load, blueprint.max_load_s, has_threads, origin)
         return self.template
 
+    def _find_origin(self) -> int:
+        """Return the serial of the template that the next one may be a fork of; 0 without one."""
+        earlier = self._earlier
+        if earlier is None and self.predecessor is not None:
+            earlier = self.predecessor.template
+            if self.predecessor.environment != self.environment:
+                self.record_kept(wire.Kept(0, "the model's environment changed"))
+                return 0
+        return earlier.serial if earlier is not None and not earlier.has_threads else 0
+
+    def record_kept(self, report: wire.Kept) -> None:
+        """Record what the template has kept of what was preloaded, or why nothing."""
+        self.kept = report
+        what = "kept" if report.is_kept else "is preloaded again:"
+        name = self.blueprint.name
+        text = f"{self.label} {what} {report.text}"
+        self._plan.log("I", text, model=name, version=self.version)
+
     def _end_template(self, *, at_once: bool = False) -> None:
-        if self.template is not None:
-            self._plan.enqueue(EndTemplate(self.template.serial, at_once))
-            self.template = None
+        self._end(self.template, at_once=at_once)
+        self.template = None
+
+    def _end(self, template: Template | None, *, at_once: bool = False) -> None:
+        if template is not None:
+            self._plan.enqueue(EndTemplate(template.serial, at_once))
 
     def _load_of(self, place: InstanceSlot, *, is_asked: bool) -> wire.LoadModel:
         blueprint, served = self.blueprint, self.final_config

@@ -281,6 +281,8 @@ class Children:
                 self.fork_server.answered(message.id, pid)
         elif isinstance(message, wire.LoadFailed) and child.is_template:
             self.templates.failed(child.serial, message)
+        elif isinstance(message, wire.Kept) and child.is_template:
+            self.templates.kept(child.serial, message)
         elif isinstance(message, wire.LoadFailed):
             self._listener.message_received(child.serial, message)
         elif isinstance(message, wire.ThreadEnded):
