@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import shutil
 import signal
 from collections.abc import Iterator
 from pathlib import Path
@@ -95,8 +96,9 @@ class Model:
         assert before in path.read_text()
         path.write_text(path.read_text().replace(before, after))
 
-    def load(self) -> None:
-        self.server.control_model("load", self.name)
+    def load(self, error: str = "") -> None:
+        said = self.server.control_model("load", self.name)
+        assert (error in said, bool(error)) == (True, bool(said)), said
 
     def status(self) -> Any:
         return json.loads(ctl(self.server, "status", "--json").stdout)
@@ -133,3 +135,94 @@ def test_an_edit_of_execute_keeps_what_was_preloaded(model: Model) -> None:
         assert [text, by, "9", model.name, "two"] == model.ask()
         eventually(lambda: not before.is_running(), 60)
     eventually(lambda: len(model.server.stub_pids(model.name)) == 2, 60)
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "file", "why"),
+    [
+        ("scale = 1", "scale = 2", "model.py", ""),
+        ("CACHE = {}", 'CACHE = {"a": 1}', "model.py", "CACHE in model.py changed, and preload"),
+        ("np.uint8)", "np.uint8) * 1", "model.py", "load in model.py changed, and preload uses it"),
+        (
+            "self._name = name",
+            "self._name = 'x' or name",
+            "layers.py",
+            "Layer in layers.py changed",
+        ),
+        ('"is preloaded"', '"is preloaded again"', "model.py", "preload changed"),
+        ("a b", "a b c", "words.txt", "words.txt changed"),
+    ],
+)
+def test_a_change_of_what_preload_depends_on_is_loaded_anew(
+    model: Model, before: str, after: str, file: str, why: str
+) -> None:
+    by = model.ask()[1]
+
+    model.edit(before, after, file)
+    model.edit('f"first', 'f"second')
+    model.load()
+
+    kept = model.kept()
+    assert (not why, why in kept["text"]) == (kept["is_kept"], True)
+    assert ("second", not why) == (model.ask()[0], model.ask()[1] == by)
+    eventually(lambda: "is preloaded again: " + why in model.server.log_text() or not why, 60)
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "error"),
+    [
+        ("import layers", "import layers, nothing_of_this_name", "nothing_of_this_name"),
+        ("scale = 1", "scale = (1", "was never closed"),
+        ("scale = 1", "def initialize(self, args): raise OSError('no room')", "no room"),
+    ],
+)
+def test_an_error_in_the_edit_changes_nothing(
+    model: Model, before: str, after: str, error: str
+) -> None:
+    answer, template = model.ask(), model.template()
+
+    model.edit(before, after)
+    model.load(error)
+    assert answer == model.ask()
+    assert template == model.template()
+
+    # the next try has the old template
+    model.edit(after, before)
+    model.edit('f"first', 'f"second')
+    model.load()
+    assert ["second", *answer[1:]] == model.ask()
+    eventually(lambda: not template.is_running(), 60)
+
+
+def test_a_dead_template_leaves_an_ordinary_load(model: Model) -> None:
+    by = model.ask()[1]
+    template = model.template()
+    template.kill()
+    eventually(lambda: not template.is_running(), 60)
+
+    model.edit('f"first', 'f"second')
+    model.load()
+
+    assert "second" == model.ask()[0]
+    assert by != model.ask()[1]
+    assert "died" in model.kept()["text"]
+
+
+def test_the_next_version_and_a_changed_configuration_keep_as_well(model: Model) -> None:
+    by = model.ask()[1]
+    second = model.directory.with_name("2")
+    shutil.copytree(model.directory, second)  # with the times of the files
+    (second / "model.py").write_text(CODE.replace('f"first', 'f"second'))
+    model.load()
+    assert ["second", by] == model.ask()[:2]
+
+    model.directory = second
+    config = second.parent / "config.pbtxt"
+    config.write_text(config.read_text() + "max_batch_size: 0 response_cache { enable: false }")
+    model.edit('f"second', 'f"third')
+    model.load()
+    assert ["third", by] == model.ask()[:2]
+
+    ctl(model.server, "reload", model.name, "--force")
+    assert "third" == model.ask()[0]
+    assert by != model.ask()[1]

@@ -168,7 +168,7 @@ class Templates:
         template.requests.pop(serial, None)
         request.drop()
         if request.spec.is_template:
-            self._load_anew(serial, f"the template that has it: {reason.text}")
+            self._load_anew(serial, reason.text)
         else:
             self._spawner.fail_stub(serial, template.failure, reason)
 
@@ -225,7 +225,11 @@ class Templates:
         if template is None:
             return reason
         ready_at_s, template.ready_at_s = template.ready_at_s, None
-        if ready_at_s is None and template.own.origin and not (template.failure or template.verdict):
+        if (
+            ready_at_s is None
+            and template.own.origin
+            and not (template.failure or template.verdict)
+        ):
             text = f"the fork of the template that has it: {reason.text}"
             self._load_anew(number, template.why_not_kept or text)
             return reason
