@@ -207,7 +207,7 @@ class EventRouter:
                 self._readiness.handle_result(serial, message)
         elif isinstance(message, wire.Kept):
             for generation in self._generations.values():
-                if generation.template is not None and generation.template.serial == serial:
+                if any(one.serial == serial for one in generation.templates):
                     generation.record_kept(message)
         elif isinstance(message, wire.PreparationProgress):
             for helper in self._helpers:

@@ -165,8 +165,8 @@ class ServerStatus:
         rows = [(pid, "", 0, 0) for pid in (*pids, *(r["pid"] for r in self._server.readers()))]
         for generation in self._generations.values():
             held = Counter(instance.pid for instance in generation.instances)
-            if generation.template is not None:
-                held[self._pids.get(generation.template.serial, 0)] += 0
+            for template in generation.templates:
+                held[self._pids.get(template.serial, 0)] += 0
             of_model = generation.blueprint.name, generation.version
             rows += [(pid, *of_model, count) for pid, count in held.items()]
         return [row for row in rows if row[0]]
@@ -209,7 +209,8 @@ class ServerStatus:
                 **_last_reason(None),
             }
             for generation in self._generations.values()
-            if (one := generation.template) is not None and one.serial in self._pids
+            for one in generation.templates
+            if one.serial in self._pids
         ]
 
     def _describe(self, counts: Sequence[Mapping[str, Any]]) -> dict[str, Any]:

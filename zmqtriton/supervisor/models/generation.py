@@ -127,6 +127,11 @@ class Generation:
     def label(self) -> str:
         return f"model '{self.blueprint.name}' version {self.version}"
 
+    @property
+    def templates(self) -> list[Template]:
+        """Return its template, and that with the code before a roll that is under way."""
+        return [one for one in (self.template, self._earlier) if one is not None]
+
     def _transition(self, event: states.Event) -> None:
         """Change the state; no other code writes it."""
         self.state = states.next_state(
@@ -211,16 +216,20 @@ class Generation:
 
     async def _tell_roll(self, blueprint: Blueprint) -> None:
         # the template with the old code is there for that with the new one, and if this fails
-        self._earlier, self.template = self.template, None
+        self._end(self._earlier)  # of a roll that was given up
+        earlier = self._earlier = self.template
+        self.template = None
         roll = self._roll = Roll(self._plan, self, blueprint)
         try:
             await roll.tell()
         except ZmqTritonError:
-            self._earlier, self.template = self.template, self._earlier
+            if self._earlier is earlier:
+                self._end(self.template)
+                self.template, self._earlier = earlier, None
             raise
         finally:
-            self._end(self._earlier)
-            self._earlier = None
+            if self._earlier is earlier:
+                self._earlier = self._end(earlier)
 
     def remove_instance(self, instance: StubPlace) -> None:
         """End an instance once it has answered its requests."""
@@ -395,12 +404,14 @@ class Generation:
         self._plan.log("I", text, model=name, version=self.version)
 
     def _end_template(self, *, at_once: bool = False) -> None:
-        self._end(self.template, at_once=at_once)
-        self.template = None
+        self._earlier = self._end(self._earlier)
+        self.template = self._end(self.template, at_once=at_once)
 
-    def _end(self, template: Template | None, *, at_once: bool = False) -> None:
+    def _end(self, template: Template | None, *, at_once: bool = False) -> Template | None:
+        """End a template, if there is one; return that there is none."""
         if template is not None:
             self._plan.enqueue(EndTemplate(template.serial, at_once))
+        return None
 
     def _load_of(self, place: InstanceSlot, *, is_asked: bool) -> wire.LoadModel:
         blueprint, served = self.blueprint, self.final_config
