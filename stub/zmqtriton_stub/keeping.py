@@ -12,11 +12,12 @@ from __future__ import annotations
 
 import importlib
 import os
+import stat
 import sys
 from contextlib import suppress
 from itertools import islice
 from types import ModuleType
-from typing import Any, Dict, Iterator, List, Mapping, Set, Tuple
+from typing import Any, Dict, Iterator, List, Mapping, Sequence, Set, Tuple
 
 from zmqtriton_floor import wire
 from zmqtriton_stub.api import shared
@@ -89,10 +90,12 @@ class Keeping:
     def __init__(self, load: wire.LoadModel, code: ModelCode) -> None:
         """Set up, before the model is imported."""
         self.load, self.code = load, code
-        self.files = files_of(load)
+        self.files = Files(load)
         self.path = frozenset(sys.path)
         #: Where the search for what preload() reaches begins; empty without a preload().
         self.starts: List[Start] = []
+        #: The class of a backend, which runs the model's file and can do so again; None without.
+        self._backend: Any = None
         #: Names of the arguments that were read, of globals, and of attributes of classes, that
         #: preload() has set, and of its values for pb_utils.shared.
         self.read: Set[str] = set()
@@ -103,18 +106,25 @@ class Keeping:
     def preload(self, model_class: Any) -> None:
         """Call the preload() of a class, if it has one. Raises what that raises."""
         preload = getattr(model_class, "preload", None)
+        find_starts = getattr(model_class, "preload_starts", None)
+        if find_starts is not None:  # of a backend, which imports the model's file by this
+            self._backend = model_class
+            self.starts = [Start(*each) for each in find_starts(arguments_of(self.load))]
+        elif preload is not None:
+            self.starts = [start_of(model_class)]
         if preload is None:
+            self.files.end()
             return
-        self.starts.append(start_of(model_class))
         before, named = {key: dict(space) for key, space in self._spaces()}, shared.names()
         arguments = Arguments(arguments_of(self.load))
         preload(arguments)
-        self.read = arguments.read
+        self.files.end()
+        self.read = set() if self._backend else arguments.read
         self.shared = shared.names() - named
         for (module, of_class), space in self._spaces():
             earlier = before.get((module, of_class))
             for name, value in list(space.items()):
-                if name.startswith("__") or earlier is not None and earlier.get(name) is value:
+                if name.startswith("__") or (earlier is not None and earlier.get(name) is value):
                     continue
                 if of_class and earlier is not None:
                     self.attributes.add((module, of_class, name))
@@ -123,10 +133,11 @@ class Keeping:
 
     def own_modules(self) -> Iterator[Tuple[str, ModuleType, str]]:
         """Yield the modules of the model's own files, with the paths of these."""
+        root = os.path.join(self.load.directory, "")
         for name, module in list(sys.modules.items()):
             path = getattr(module, "__file__", None)
-            if path in self.code.sources:
-                yield name, module, str(path)
+            if path in self.code.sources and path.startswith(root):
+                yield name, module, path
 
     def _spaces(self) -> Iterator[Tuple[Tuple[str, str], Mapping[str, Any]]]:
         """Yield the namespaces of own modules and of their classes, by module and class."""
@@ -146,16 +157,23 @@ class Keeping:
 
         Raises NotKept, and what the model's code raises.
         """
+        backend = self._backend
+        if backend is None and not load.path.startswith(os.path.join(load.directory, "")):
+            raise NotKept("its backend cannot keep what it has loaded")
         renewal = Renewal(self, load, code)
         if self.starts:
             renewal.require_same()
         renewal.forget()
-        model_class = import_class(load)
-        if self.starts:
-            renewal.restore(model_class)
-        self.load, self.code, self.files = load, code, files_of(load)
+        model_class = backend or import_class(load)
+        self.load, self.code = load, code
         if not self.starts:
             self.preload(model_class)
+        elif backend is not None:
+            renewal.restore([Start(*each) for each in backend.preload_starts(arguments_of(load))])
+            backend.take_preloaded()
+        else:
+            renewal.restore([start_of(model_class)] if hasattr(model_class, "preload") else [])
+        self.files.renew(load)
         return model_class
 
     @property
@@ -173,6 +191,7 @@ class Renewal:
 
     def __init__(self, old: Keeping, load: wire.LoadModel, code: ModelCode) -> None:
         self._old, self._load, self._code = old, load, code
+        self._before = old.load
         self._modules = [*old.own_modules()]
         self._sources: Dict[str, Source] = {}
         self._reach = Reach({}, [])
@@ -187,14 +206,14 @@ class Renewal:
     def require_same(self) -> None:
         """Raise NotKept if something that preload() depends on has changed."""
         old, new = self._old, self._load
-        before, now = arguments_of(old.load), arguments_of(new)
+        before, now = arguments_of(self._before), arguments_of(new)
         for name in sorted(old.read):
             if before[name] != now[name]:
                 raise NotKept(f"preload reads {name}, which changed")
-        files = files_of(new)
-        for name in sorted(old.files.keys() | files.keys()):
-            if old.files.get(name) != files.get(name):
-                raise NotKept(f"{name} changed")
+        changed = old.files.changed(new)
+        if changed:
+            raise NotKept(f"{changed} changed")
+        self._require_same_backend()
         for name, module, path in self._modules:
             self._sources[name] = Source(module.__package__ or "", old.code.sources[path])
         for start in old.starts:
@@ -209,6 +228,15 @@ class Renewal:
             if why:
                 raise NotKept(why)
 
+    def _require_same_backend(self) -> None:
+        root = os.path.join(self._before.directory, "")
+        for path, source in self._old.code.sources.items():
+            if not path.startswith(root):
+                with suppress(OSError), open(path, "rb") as reading:
+                    if reading.read() != source:
+                        raise NotKept(f"{path} of its backend changed")
+                self._code.sources[path] = source
+
     def _find_new(self, name: str) -> Tuple[Source, str]:
         path = self._path_of(sys.modules[name])
         file = os.path.basename(path)
@@ -222,12 +250,12 @@ class Renewal:
         """Return the new name of a module: a version's package has the name of its directory."""
         first, dot, rest = module.partition(".")
         return (
-            f"{self._load.version}{dot}{rest}" if first == str(self._old.load.version) else module
+            f"{self._load.version}{dot}{rest}" if first == str(self._before.version) else module
         )
 
     def _path_of(self, module: ModuleType) -> str:
         """Return the new path of a module's file."""
-        path, before = str(module.__file__), version_directory(self._old.load)
+        path, before = str(module.__file__), version_directory(self._before)
         inside = path.startswith(os.path.join(before, ""))
         return version_directory(self._load) + path[len(before) :] if inside else path
 
@@ -291,14 +319,14 @@ class Renewal:
                     text = f"preload made an object of class {kind.__qualname__}, which it does not"
                     raise NotKept(f"{text} name")
 
-    def restore(self, model_class: Any) -> None:
+    def restore(self, starts: Sequence[Start]) -> None:
         """Set what preload() had set. Raises NotKept if it has no place any more."""
         old, rename = self._old, self._name_of
         if self._problem:
             raise NotKept(self._problem)
         old.starts = [start._replace(module=rename(start.module)) for start in old.starts]
-        if start_of(model_class) != old.starts[0]:
-            raise NotKept("preload is of another class")
+        if starts != old.starts:
+            raise NotKept("what is preloaded changed")
         for name in [*self._code.renewed_modules]:
             importlib.import_module(name)  # preload() had imported it
         for (module, name), value in self._globals.items():
@@ -319,15 +347,73 @@ def _find(place: Any, name: str) -> Any:
     return place
 
 
-def files_of(load: wire.LoadModel) -> Dict[str, _Mark]:
-    """Return the model's files that are neither code nor configuration, each with its mark."""
-    version, marks = version_directory(load), {}
-    for top in (version, load.directory):
+class Files:
+    """The files besides code that a model depends on, each with its mark.
+
+    All of a model's directory. Of a model that is a single file in a directory of a user, those
+    that Python opens there during the load, and those that are mapped or open after it.
+    """
+
+    def __init__(self, load: wire.LoadModel) -> None:
+        self._marks: Dict[str, _Mark] = {}
+        self._root = os.path.join(os.path.abspath(load.directory), "")
+        self._is_single = not os.path.isdir(version_directory(load))
+        if self._is_single:
+            sys.addaudithook(self._hear)  # which stays; what it costs is a call for each event
+        else:
+            self._marks = _marks_of(load)
+        self._hears = self._is_single
+
+    def _hear(self, event: str, arguments: Tuple[Any, ...]) -> None:
+        if self._hears and event == "open" and isinstance(arguments[0], (str, bytes, os.PathLike)):
+            self._add(os.path.abspath(os.fsdecode(arguments[0])))
+
+    def _add(self, path: str) -> None:
+        if path.startswith(self._root) and not path.endswith((".py", ".pyc")):
+            with suppress(OSError):
+                status = os.stat(path)
+                if stat.S_ISREG(status.st_mode):
+                    self._marks[path] = status.st_size, status.st_mtime_ns
+
+    def end(self) -> None:
+        """Record no more files: the load has ended."""
+        if self._hears:
+            self._hears = False
+            with open("/proc/self/maps", encoding="utf-8", errors="replace") as maps:
+                for words in {tuple(line.rstrip("\n").split(None, 5)[5:]) for line in maps}:
+                    self._add("".join(words))
+            for number in os.listdir("/proc/self/fd"):
+                with suppress(OSError):
+                    self._add(os.readlink(f"/proc/self/fd/{number}"))
+
+    def changed(self, load: wire.LoadModel) -> str:
+        """Return the name of a file that has changed; "" if none has."""
+        if not self._is_single:
+            now = _marks_of(load)
+            names = sorted(self._marks.keys() | now.keys())
+            return next((n for n in names if self._marks.get(n) != now.get(n)), "")
+        for path, mark in sorted(self._marks.items()):
+            with suppress(OSError):
+                status = os.stat(path)
+                if mark == (status.st_size, status.st_mtime_ns):
+                    continue
+            return path[len(self._root) :]
+        return ""
+
+    def renew(self, load: wire.LoadModel) -> None:
+        """Take the files of a model that was loaded again; those of a single file are the same."""
+        self._marks = self._marks if self._is_single else _marks_of(load)
+
+
+def _marks_of(load: wire.LoadModel) -> Dict[str, _Mark]:
+    """Return the files of a model's directory that are neither code nor configuration."""
+    marks: Dict[str, _Mark] = {}
+    for top in (version_directory(load), load.directory):
         for directory, folders, files in os.walk(top):
             is_root = directory == load.directory
             folders[:] = [each for each in folders if not (is_root and each.isdecimal())]
             for file in files:
-                if file.endswith((".py", ".pyc")) or is_root and file == "config.pbtxt":
+                if file.endswith((".py", ".pyc")) or (is_root and file == "config.pbtxt"):
                     continue
                 path = os.path.join(directory, file)
                 with suppress(OSError):  # it has just gone

@@ -214,7 +214,7 @@ def test_the_next_version_and_a_changed_configuration_keep_as_well(model: Model)
     shutil.copytree(model.directory, second)  # with the times of the files
     (second / "model.py").write_text(CODE.replace('f"first', 'f"second'))
     model.load()
-    assert ["second", by] == model.ask()[:2]
+    assert ["second", by] == model.ask()[:2], model.status()["kept"]
 
     model.directory = second
     config = second.parent / "config.pbtxt"
