@@ -183,7 +183,9 @@ class Keeping:
         names += [f"{of_class}.{name}" for _, of_class, name in self.attributes]
         names += [f"shared('{name}')" for name in self.shared]
         more = ["…"] if len(names) > _MAX_NAMES else []
-        return ", ".join([*sorted(names)[:_MAX_NAMES], *more]) or "its imported libraries"
+        made = " and ".join(start.label for start in self.starts)
+        text = ", ".join([*sorted(names)[:_MAX_NAMES], *more])
+        return text or (f"what {made} made" if made else "its imported libraries")
 
 
 class Renewal:

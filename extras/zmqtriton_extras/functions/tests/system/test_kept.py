@@ -79,6 +79,7 @@ def _open(url: str) -> HTTPResponse:
 def test_a_class_keeps_what_its_init_has_made(tmp_path: Path) -> None:
     file, weights = tmp_path / "say.py", tmp_path / "weights.txt"
     weights.write_text("old")
+    log = tmp_path / "output.log"
     with asking(tmp_path, CLASS) as ask:
         _, by, text = ask()
         assert "old!" == text
@@ -89,18 +90,24 @@ def test_a_class_keeps_what_its_init_has_made(tmp_path: Path) -> None:
         save(file, code := code.replace("second", "third"))
         eventually(lambda: ask() == ["third", by, "old!"], 30)
 
+        # nothing can be listed in a broken file, and the next one is good
+        save(file, code.replace("import os", "import os ("))
+        eventually(lambda: "invalid syntax" in log.read_text(), 30)
+        assert ["third", by, "old!"] == ask()
+        save(file, code := code.replace("third", "3rd"))
+        eventually(lambda: ask() == ["3rd", by, "old!"], 30)
+
         # a file that was opened, a part of what __init__ uses, __init__ itself
         weights.write_text("newer")
-        save(file, code := code.replace("third", "fourth"))
+        save(file, code := code.replace("3rd", "fourth"))
         eventually(lambda: ask()[0] == "fourth", 30)
         assert ("newer!", True) == (ask()[2], by != ask()[1])
         save(file, code := code.replace("self.text = text", 'self.text = text + "+"'))
         eventually(lambda: ask()[2] == "newer+!", 30)
         save(file, code.replace("os.getpid()", '"me"'))
         eventually(lambda: ask()[1] == "me", 30)
-    log = (tmp_path / "output.log").read_text()
     for why in ("weights.txt changed", "Net in say.py changed, and __init__", "__init__ changed"):
-        assert f"is preloaded again: {why}" in log
+        assert f"is preloaded again: {why}" in log.read_text()
 
 
 def test_a_plain_function_keeps_values_that_are_declared(tmp_path: Path) -> None:
