@@ -251,9 +251,7 @@ class Renewal:
     def _name_of(self, module: str) -> str:
         """Return the new name of a module: a version's package has the name of its directory."""
         first, dot, rest = module.partition(".")
-        return (
-            f"{self._load.version}{dot}{rest}" if first == str(self._before.version) else module
-        )
+        return f"{self._load.version}{dot}{rest}" if first == str(self._before.version) else module
 
     def _path_of(self, module: ModuleType) -> str:
         """Return the new path of a module's file."""

@@ -108,7 +108,7 @@ class Model:
         return psutil.Process(next(r["pid"] for r in rows if r["model"] == self.name))
 
     def kept(self) -> Any:
-        return self.status()["kept"][self.name]["1"]
+        return next(r for r in self.status()["kept"] if r["model"] == self.name)
 
 
 def test_an_edit_of_execute_keeps_what_was_preloaded(model: Model) -> None:
@@ -124,8 +124,12 @@ def test_an_edit_of_execute_keeps_what_was_preloaded(model: Model) -> None:
     assert ["second", by, "9", model.name, "two"] == model.ask()
     assert model.template().pid != template.pid
     eventually(lambda: not template.is_running(), 60)
-    assert {"is_kept": True, "text": model.kept()["text"]} == model.kept()
-    assert "TritonPythonModel.weights" in model.kept()["text"]
+    kept = "TritonPythonModel.layer, TritonPythonModel.weights"
+    expected = {"model": model.name, "version": 1, "is_kept": True, "text": kept}
+    assert expected == model.kept()
+    shown = ctl(model.server, "status", model.name).stdout
+    assert re.search(rf"{model.name}\t1\tyes\t{kept}", shown)
+    assert f"was kept: {kept}" in ctl(model.server, "explain", model.name).stdout
 
     # a fork of a fork is as good
     for text in ("third", "fourth"):

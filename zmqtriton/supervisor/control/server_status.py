@@ -316,15 +316,18 @@ def load_seconds(generations: Iterable[Generation]) -> dict[str, dict[str, float
     return times
 
 
-def kept_of(generations: Iterable[Generation]) -> dict[str, dict[str, Any]]:
-    """Return what the last load of each version has kept, or why nothing, by model and version."""
-    reports: dict[str, dict[str, Any]] = {}
-    for generation in generations:
-        if generation.state is GenerationState.SERVING and generation.kept is not None:
-            of_model = reports.setdefault(generation.blueprint.name, {})
-            is_kept, text = generation.kept
-            of_model[str(generation.version)] = {"is_kept": bool(is_kept), "text": text}
-    return reports
+def kept_of(generations: Iterable[Generation]) -> list[dict[str, Any]]:
+    """Return what the last load of each version has kept of earlier code, or why nothing."""
+    return [
+        {
+            "model": each.blueprint.name,
+            "version": each.version,
+            "is_kept": bool(each.kept.is_kept),
+            "text": each.kept.text,
+        }
+        for each in generations
+        if each.state is GenerationState.SERVING and each.kept is not None
+    ]
 
 
 def describe_processes(

@@ -218,14 +218,14 @@ class Generation:
         # the template with the old code is there for that with the new one, and if this fails
         self._end(self._earlier)  # of a roll that was given up
         earlier = self._earlier = self.template
-        self.template = None
+        self.template, kept = None, self.kept
         roll = self._roll = Roll(self._plan, self, blueprint)
         try:
             await roll.tell()
         except ZmqTritonError:
             if self._earlier is earlier:
                 self._end(self.template)
-                self.template, self._earlier = earlier, None
+                self.template, self._earlier, self.kept = earlier, None, kept
             raise
         finally:
             if self._earlier is earlier:

@@ -1,4 +1,4 @@
-"""Findings about the memory of instances: the cost of each, equal pages, and growth."""
+"""Findings about the memory of instances: the cost of each, equal pages, growth, what stays."""
 
 from __future__ import annotations
 
@@ -73,6 +73,16 @@ def find_costs(facts: Facts, memory: Memory | None) -> Iterator[Finding]:
     else:
         whose = f"each of its {count} instances" if count > 1 else "its instance"
         yield note(f"{whose} has {cost}", "")
+
+
+def find_kept(facts: Facts) -> Iterator[Finding]:
+    """Tell what the last load has kept of what was preloaded, or why it was loaded again."""
+    for row in facts.rows("kept"):
+        if row["is_kept"]:
+            yield note(f"at its last load what was preloaded was kept: {row['text']}", "")
+        else:
+            text = f"at its last load everything was preloaded again: {row['text']}"
+            yield note(text, "It stays if only other code changes.")
 
 
 def find_growth(facts: Facts) -> Iterator[Finding]:

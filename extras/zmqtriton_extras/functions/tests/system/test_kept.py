@@ -127,7 +127,10 @@ def test_a_class_that_must_not_keep_runs_its_init_in_each_instance(tmp_path: Pat
     (tmp_path / "weights.txt").write_text("old")
     with asking(tmp_path, CLASS.replace("keeps=True", "keeps=False")) as ask:
         before = ask()[1]
-        save(tmp_path / "say.py", CLASS.replace("keeps=True", "keeps=False").replace("first", "second"))
+        save(
+            tmp_path / "say.py",
+            CLASS.replace("keeps=True", "keeps=False").replace("first", "second"),
+        )
         eventually(lambda: ask()[0] == "second", 30)
         assert before != ask()[1]
 
