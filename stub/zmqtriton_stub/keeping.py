@@ -183,9 +183,9 @@ class Keeping:
         names += [f"{of_class}.{name}" for _, of_class, name in self.attributes]
         names += [f"shared('{name}')" for name in self.shared]
         more = ["…"] if len(names) > _MAX_NAMES else []
-        made = " and ".join(start.label for start in self.starts)
-        text = ", ".join([*sorted(names)[:_MAX_NAMES], *more])
-        return text or (f"what {made} made" if made else "its imported libraries")
+        names = [*sorted(names)[:_MAX_NAMES], *more]
+        made = [f"what {s.member} made" if s.member else s.name for s in self.starts]
+        return ", ".join(names) or " and ".join(made) or "its imported libraries"
 
 
 class Renewal:
