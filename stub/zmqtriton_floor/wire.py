@@ -586,7 +586,7 @@ class Call(NamedTuple):
 
 
 class Kept(NamedTuple):
-    """A template's report about what its model had preloaded before its code was loaded again."""
+    """A template's report on the objects of its model's preload, after a load of new code."""
 
     is_kept: Flags
     text: Text  # names of what was kept, or else why nothing was

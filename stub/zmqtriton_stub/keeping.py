@@ -1,11 +1,11 @@
-"""What a template keeps of its load, so that a fork of it loads changed code without preload().
+"""Loads changed code in a fork of the model's template, without a call of preload().
 
-After a change a fork of the template imports the model's own files again. All that preload() has
-made stays, unless something that it depends on has changed: its source and all that this reaches by
-name (reach.py), the arguments that it has read, and the other files of the model, by size and time
-of change. A class that preload() reaches stays the same object, since objects of it stay. Modules
-keep their namespaces, so that functions of objects that stay find new functions there. Belongs to a
-template, which has one thread.
+The fork imports the model's own files again. The objects of preload() stay, unless one of its
+conditions has changed: its source and everything that this reaches by name (reach.py), the
+arguments that it has read, and the other files of the model, by size and time of change. A class
+that preload() reaches stays the same object, because its objects stay. Modules keep their
+namespaces, where functions of such objects find new functions. Belongs to a template, which has one
+thread.
 """
 
 from __future__ import annotations
@@ -27,7 +27,8 @@ from zmqtriton_stub.reach import Reach, Source, Start, difference, retained
 
 #: The size and the time of the last change of a file.
 _Mark = Tuple[int, int]
-#: Names in the text about what stays.
+_GONE = -1, -1
+#: Maximum number of names in the report.
 _MAX_NAMES = 5
 #: Entries of a list, dict or set that are searched for objects of the model's classes.
 _MAX_ENTRIES = 1000
@@ -37,40 +38,27 @@ class NotKept(Exception):
     """Raised with the reason why the model has to be loaded from the beginning."""
 
 
+def _recording(name: str) -> Any:
+    """Return a method of dict that records the keys that it reads."""
+    method = getattr(dict, name)
+
+    def read(own: Arguments, *words: Any) -> Any:
+        own.read.update(words[:1] or dict.keys(own))
+        return method(own, *words)
+
+    return read
+
+
 class Arguments(Dict[str, str]):
-    """The arguments of preload(), with a record of those that it has read."""
+    """The arguments of preload(), with a record of the names that it has read."""
 
     def __init__(self, values: Mapping[str, str]) -> None:
         super().__init__(values)
         self.read: Set[str] = set()
 
-    def __getitem__(self, name: str) -> str:
-        self.read.add(name)
-        return super().__getitem__(name)
-
-    def get(self, name: str, default: Any = None) -> Any:
-        self.read.add(name)
-        return super().get(name, default)
-
-    def __iter__(self) -> Iterator[str]:
-        self.read |= arguments_of(_NO_LOAD).keys()
-        return super().__iter__()
-
-    def keys(self) -> Any:
-        return dict.fromkeys(self).keys()
-
-    def items(self) -> Any:
-        return {name: self[name] for name in self}.items()
-
-    def values(self) -> Any:
-        return {name: self[name] for name in self}.values()
-
-    def copy(self) -> Dict[str, str]:
-        return dict(self.items())
-
-    def pop(self, name: str, *default: Any) -> Any:
-        self.read.add(name)
-        return super().pop(name, *default)
+    __getitem__, get, pop = map(_recording, ("__getitem__", "get", "pop"))
+    __iter__, copy = _recording("__iter__"), _recording("copy")
+    keys, values, items = map(_recording, ("keys", "values", "items"))
 
 
 def arguments_of(load: wire.LoadModel) -> Dict[str, str]:
@@ -83,16 +71,13 @@ def arguments_of(load: wire.LoadModel) -> Dict[str, str]:
     }
 
 
-_NO_LOAD = wire.LoadModel("", "", 0, "CPU", 0, "", "", "{}", 0)
-
-
 class Keeping:
     def __init__(self, load: wire.LoadModel, code: ModelCode) -> None:
         """Set up, before the model is imported."""
         self.load, self.code = load, code
         self.files = Files(load)
         self.path = frozenset(sys.path)
-        #: Where the search for what preload() reaches begins; empty without a preload().
+        #: Starts of the search for names that preload() reaches; empty without a preload().
         self.starts: List[Start] = []
         #: The class of a backend, which runs the model's file and can do so again; None without.
         self._backend: Any = None
@@ -178,7 +163,7 @@ class Keeping:
 
     @property
     def label(self) -> str:
-        """Return the names of what stays."""
+        """Return the names of the objects that stay."""
         names = [name for _, name in self.globals]
         names += [f"{of_class}.{name}" for _, of_class, name in self.attributes]
         names += [f"shared('{name}')" for name in self.shared]
@@ -197,11 +182,11 @@ class Renewal:
         self._modules = [*old.own_modules()]
         self._sources: Dict[str, Source] = {}
         self._reach = Reach({}, [])
-        #: Why the new files cannot be compared; the import raises it, too.
+        #: Error of the new files, which the import also raises; "" without one.
         self._problem = ""
         #: The ids of own classes that stay.
         self._staying: Set[int] = set()
-        #: What stays: objects by module and name, or by module, class and name.
+        #: Objects that stay: by module and name, or by module, class and name.
         self._globals: Dict[Tuple[str, str], Any] = {}
         self._attributes: Dict[Tuple[str, str, str], Any] = {}
 
@@ -260,7 +245,7 @@ class Renewal:
         return version_directory(self._load) + path[len(before) :] if inside else path
 
     def forget(self) -> None:
-        """Let the model's own files be imported again, with what stays."""
+        """Prepare another import of the model's own files, over the objects that stay."""
         for name in shared.names() - self._old.shared:
             shared.forget(name)
         for start in self._old.starts:
@@ -320,13 +305,13 @@ class Renewal:
                     raise NotKept(f"{text} name")
 
     def restore(self, starts: Sequence[Start]) -> None:
-        """Set what preload() had set. Raises NotKept if it has no place any more."""
+        """Set the names that preload() had set. Raises NotKept if a class has gone."""
         old, rename = self._old, self._name_of
         if self._problem:
             raise NotKept(self._problem)
         old.starts = [start._replace(module=rename(start.module)) for start in old.starts]
         if starts != old.starts:
-            raise NotKept("what is preloaded changed")
+            raise NotKept("another function preloads the model")
         for name in [*self._code.renewed_modules]:
             importlib.import_module(name)  # preload() had imported it
         for (module, name), value in self._globals.items():
@@ -350,19 +335,17 @@ def _find(place: Any, name: str) -> Any:
 class Files:
     """The files besides code that a model depends on, each with its mark.
 
-    All of a model's directory. Of a model that is a single file in a directory of a user, those
-    that Python opens there during the load, and those that are mapped or open after it.
+    For a model with a directory of its own, all files there. For a model in a single file, the
+    files that Python opens next to it during the load, and files that are mapped after it.
     """
 
     def __init__(self, load: wire.LoadModel) -> None:
-        self._marks: Dict[str, _Mark] = {}
         self._root = os.path.join(os.path.abspath(load.directory), "")
-        self._is_single = not os.path.isdir(version_directory(load))
+        self._hears = self._is_single = not os.path.isdir(version_directory(load))
+        self._marks: Dict[str, _Mark] = {}
         if self._is_single:
-            sys.addaudithook(self._hear)  # which stays; what it costs is a call for each event
-        else:
-            self._marks = _marks_of(load)
-        self._hears = self._is_single
+            sys.addaudithook(self._hear)  # which stays: a call for each event of Python
+        self.renew(load)
 
     def _hear(self, event: str, arguments: Tuple[Any, ...]) -> None:
         if self._hears and event == "open" and isinstance(arguments[0], (str, bytes, os.PathLike)):
@@ -370,39 +353,38 @@ class Files:
 
     def _add(self, path: str) -> None:
         if path.startswith(self._root) and not path.endswith((".py", ".pyc")):
-            with suppress(OSError):
-                status = os.stat(path)
-                if stat.S_ISREG(status.st_mode):
-                    self._marks[path] = status.st_size, status.st_mtime_ns
+            mark = _mark_of(path)
+            if mark != _GONE:
+                self._marks[path] = mark
 
     def end(self) -> None:
         """Record no more files: the load has ended."""
         if self._hears:
             self._hears = False
             with open("/proc/self/maps", encoding="utf-8", errors="replace") as maps:
-                for words in {tuple(line.rstrip("\n").split(None, 5)[5:]) for line in maps}:
-                    self._add("".join(words))
-            for number in os.listdir("/proc/self/fd"):
-                with suppress(OSError):
-                    self._add(os.readlink(f"/proc/self/fd/{number}"))
+                paths = {line[line.find("/") :].rstrip("\n") for line in maps if "/" in line}
+            for path in paths:
+                self._add(path)
 
     def changed(self, load: wire.LoadModel) -> str:
         """Return the name of a file that has changed; "" if none has."""
-        if not self._is_single:
-            now = _marks_of(load)
-            names = sorted(self._marks.keys() | now.keys())
-            return next((n for n in names if self._marks.get(n) != now.get(n)), "")
-        for path, mark in sorted(self._marks.items()):
-            with suppress(OSError):
-                status = os.stat(path)
-                if mark == (status.st_size, status.st_mtime_ns):
-                    continue
-            return path[len(self._root) :]
-        return ""
+        now = _marks_of(load) if not self._is_single else {p: _mark_of(p) for p in self._marks}
+        names = sorted(self._marks.keys() | now.keys())
+        name = next((n for n in names if self._marks.get(n) != now.get(n)), "")
+        return name[len(self._root) :] if self._is_single else name
 
     def renew(self, load: wire.LoadModel) -> None:
-        """Take the files of a model that was loaded again; those of a single file are the same."""
+        """Take the present files; a model in a single file keeps the files of its first load."""
         self._marks = self._marks if self._is_single else _marks_of(load)
+
+
+def _mark_of(path: str) -> _Mark:
+    """Return the mark of a regular file."""
+    try:
+        status = os.stat(path)
+    except OSError:
+        return _GONE
+    return (status.st_size, status.st_mtime_ns) if stat.S_ISREG(status.st_mode) else _GONE
 
 
 def _marks_of(load: wire.LoadModel) -> Dict[str, _Mark]:
@@ -413,12 +395,9 @@ def _marks_of(load: wire.LoadModel) -> Dict[str, _Mark]:
             is_root = directory == load.directory
             folders[:] = [each for each in folders if not (is_root and each.isdecimal())]
             for file in files:
-                if file.endswith((".py", ".pyc")) or (is_root and file == "config.pbtxt"):
-                    continue
-                path = os.path.join(directory, file)
-                with suppress(OSError):  # it has just gone
-                    status = os.stat(path)
-                    marks[os.path.relpath(path, top)] = status.st_size, status.st_mtime_ns
+                if not (file.endswith((".py", ".pyc")) or (is_root and file == "config.pbtxt")):
+                    path = os.path.join(directory, file)
+                    marks[os.path.relpath(path, top)] = _mark_of(path)
     return marks
 
 
@@ -427,6 +406,6 @@ def version_directory(load: wire.LoadModel) -> str:
 
 
 def start_of(model_class: Any) -> Start:
-    """Return where the search for what the preload() of a class reaches begins."""
+    """Return the preload() of a class as a start, by the class that defines it."""
     owner = next(each for each in model_class.__mro__ if "preload" in vars(each))
     return Start(owner.__module__, owner.__qualname__, "preload")

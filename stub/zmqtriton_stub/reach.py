@@ -55,13 +55,13 @@ class Source:
 
     def class_named(self, name: str) -> ast.ClassDef | None:
         """Return the definition of a class at the top level, also below an `if` or `try`."""
-        found = (
+        definitions = (
             node
             for statement in self.statements(name)
             for node in _within(statement)
             if isinstance(node, ast.ClassDef) and node.name == name
         )
-        return next(found, None)
+        return next(definitions, None)
 
     def parts(self, start: Start) -> Sequence[ast.AST]:
         """Return the statements in the body of a class that bind a member."""
@@ -70,8 +70,8 @@ class Source:
 
     def head(self, name: str) -> Sequence[ast.AST]:
         """Return the bases and decorators of a class."""
-        found = self.class_named(name)
-        return [*found.bases, *found.keywords, *found.decorator_list] if found else []
+        node = self.class_named(name)
+        return [*node.bases, *node.keywords, *node.decorator_list] if node else []
 
     def stars(self) -> Iterator[ast.ImportFrom]:
         """Yield the imports of all names of a module."""
@@ -81,11 +81,11 @@ class Source:
 
 
 class Reach:
-    """All that starts reach in these sources."""
+    """The statements of sources that starts reach."""
 
     def __init__(self, sources: Mapping[str, Source], starts: Sequence[Start]) -> None:
         self._sources = sources
-        #: The classes of which only members are reached.
+        #: Classes that are reached member by member.
         self.classes = {(s.module, s.name) for s in starts if s.member}
         #: The nodes that were reached, by their names.
         self.parts: Dict[Key, Sequence[ast.AST]] = {}
@@ -155,7 +155,7 @@ class Reach:
 def difference(
     reach: Reach, starts: Sequence[Start], find_new: Callable[[str], Tuple[Source, str]]
 ) -> str:
-    """Return what differs from new sources, in words; "" if all that is reached is equal.
+    """Return the first difference from new sources, in words, or "".
 
     `find_new` returns the new source of an old module, and the name of its file. Raises OSError,
     SyntaxError and ValueError.

@@ -117,11 +117,11 @@ def load_once(
 
 
 def _load_again(lifeline: Lifeline, old: Loaded) -> Optional[Loaded]:
-    """Load the model's code over what this process has; None if the supervisor has gone.
+    """Load changed code in this fork; None if the supervisor has gone.
 
-    If it cannot, it says why, and the model is loaded by a new process. So it is if the new code
-    raises: a library may refuse to be given the same things twice. Only text that is no Python
-    would fail there as well.
+    If the fork can keep nothing, it reports the reason and ends, and a new process loads the model.
+    The same happens if the code raises, because a library may refuse a second registration of a
+    name. A syntax error fails the load at once.
     """
     load = _await_load(lifeline)
     if load is None:

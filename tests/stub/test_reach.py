@@ -1,4 +1,4 @@
-"""What a start reaches by name in sources, and what of a module stays."""
+"""Statements that a start reaches by name in sources, and objects of a module that stay."""
 
 from __future__ import annotations
 
@@ -114,7 +114,7 @@ def test_other_files_are_reached_through_imports(before: str, why: str) -> None:
         "def start():\n    from helper import words as w\n    return w()",
         "import helper as h\nstart = h.words()",
         "def start(x=lambda: helper.words()):\n    return x\nimport helper",
-        "async def start():\n    global table\n    table = 1\ntable = words()\nfrom helper import words",
+        "async def start():\n    global it\n    it = 1\nit = words()\nfrom helper import words",
     ],
 )
 def test_each_way_of_naming_is_followed(code: str) -> None:

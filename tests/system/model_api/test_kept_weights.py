@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import json
-import os
 import re
 import shutil
-import signal
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -82,6 +81,10 @@ def model(server: Server, request: pytest.FixtureRequest) -> Iterator[Model]:
     server.control_model("unload", name)
 
 
+def _has_ended(process: psutil.Process) -> bool:
+    return not process.is_running()
+
+
 class Model:
     def __init__(self, server: Server, name: str, directory: Path) -> None:
         self.server, self.name, self.directory = server, name, directory
@@ -129,7 +132,7 @@ def test_an_edit_of_execute_keeps_what_was_preloaded(model: Model) -> None:
     assert expected == model.kept()
     shown = ctl(model.server, "status", model.name).stdout
     assert re.search(rf"{model.name}\t1\tyes\t{kept}", shown)
-    assert f"was kept: {kept}" in ctl(model.server, "explain", model.name).stdout
+    assert f"its last load has kept {kept}" in ctl(model.server, "explain", model.name).stdout
 
     # a fork of a fork is as good
     for text in ("third", "fourth"):
@@ -137,7 +140,7 @@ def test_an_edit_of_execute_keeps_what_was_preloaded(model: Model) -> None:
         model.edit(f'f"{model.ask()[0]}', f'f"{text}')
         model.load()
         assert [text, by, "9", model.name, "two"] == model.ask()
-        eventually(lambda: not before.is_running(), 60)
+        eventually(partial(_has_ended, before), 60)
     eventually(lambda: len(model.server.stub_pids(model.name)) == 2, 60)
 
 

@@ -317,7 +317,7 @@ def load_seconds(generations: Iterable[Generation]) -> dict[str, dict[str, float
 
 
 def kept_of(generations: Iterable[Generation]) -> list[dict[str, Any]]:
-    """Return what the last load of each version has kept of earlier code, or why nothing."""
+    """Return a row for each version that was loaded over another: its report on kept objects."""
     return [
         {
             "model": each.blueprint.name,

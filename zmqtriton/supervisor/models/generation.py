@@ -117,9 +117,9 @@ class Generation:
         self.template: Template | None = None
         #: The template of the code before a roll.
         self._earlier: Template | None = None
-        #: Serving generation of earlier code whose template may have preloaded what this one needs.
+        #: Serving generation of earlier code, whose template may be the origin of its own.
         self.predecessor: Generation | None = None
-        #: The report about this; None without a predecessor.
+        #: The last report of its templates on kept objects; None if there was no earlier code.
         self.kept: wire.Kept | None = None
         self._began_s, self.load_s = plan.now_s, 0.0  # the time from its start until it could serve
 
@@ -396,7 +396,7 @@ class Generation:
         return earlier.serial if earlier is not None and not earlier.has_threads else 0
 
     def record_kept(self, report: wire.Kept) -> None:
-        """Record what the template has kept of what was preloaded, or why nothing."""
+        """Record the template's report on the objects that it has kept, and log it."""
         self.kept = report
         what = "kept" if report.is_kept else "is preloaded again:"
         name = self.blueprint.name
@@ -408,7 +408,7 @@ class Generation:
         self.template = self._end(self.template, at_once=at_once)
 
     def _end(self, template: Template | None, *, at_once: bool = False) -> Template | None:
-        """End a template, if there is one; return that there is none."""
+        """End a template, if there is one; return None, its successor."""
         if template is not None:
             self._plan.enqueue(EndTemplate(template.serial, at_once))
         return None

@@ -57,7 +57,7 @@ def model(
     """Mark a function or a class as a model, and return it unchanged.
 
     Of a class, the server creates an instance and calls it for each request. With `keeps=True` its
-    `__init__` runs once for all instances, and what it has made stays when other code is changed.
+    `__init__` runs once for all instances, and its objects stay after a change of other code.
     """
     faults = (
         (

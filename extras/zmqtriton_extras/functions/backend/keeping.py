@@ -11,7 +11,7 @@ _NAME = "kept"
 
 
 def kept(make: Callable[[], _Made]) -> _Made:
-    """Return what `make` returns: `weights = kept(load)` at the top of a file with functions.
+    """Make a value that stays: `weights = kept(load)` at the top of a file with functions.
 
     The value is made once, before instances are forked, and stays until the source of `make`, or of
     something that it uses, changes.

@@ -1,4 +1,4 @@
-"""Findings about the memory of instances: the cost of each, equal pages, growth, what stays."""
+"""Findings about the memory of instances: the cost of each, equal pages, growth, kept objects."""
 
 from __future__ import annotations
 
@@ -76,13 +76,13 @@ def find_costs(facts: Facts, memory: Memory | None) -> Iterator[Finding]:
 
 
 def find_kept(facts: Facts) -> Iterator[Finding]:
-    """Tell what the last load has kept of what was preloaded, or why it was loaded again."""
+    """Tell the objects that the last load has kept, or why it has loaded everything again."""
     for row in facts.rows("kept"):
         if row["is_kept"]:
-            yield note(f"at its last load what was preloaded was kept: {row['text']}", "")
+            yield note(f"its last load has kept {row['text']}", "")
         else:
-            text = f"at its last load everything was preloaded again: {row['text']}"
-            yield note(text, "It stays if only other code changes.")
+            text = f"its last load has loaded everything again: {row['text']}"
+            yield note(text, "Weights stay if only other code changes.")
 
 
 def find_growth(facts: Facts) -> Iterator[Finding]:

@@ -186,7 +186,7 @@ class Starts:
         self._children.fork_server.start(spec.of_template())
 
     def report(self, serial: int, message: wire.Kept) -> None:
-        """Report what a template has kept."""
+        """Pass on a template's report on kept objects."""
         self._listener.message_received(serial, message)
 
     def fail_stub(self, serial: int, failure: wire.LoadFailed | None, reason: wire.Reason) -> None:

@@ -4,8 +4,8 @@ A template is started for its first stub. A dead template is started again: at o
 a while or a stub waits for it, else for the next stub. If it cannot load its model, the stubs that
 wait for it fail with its reason, and the rules for their restarts apply.
 
-The template of changed code is a fork of the earlier template, if that lives and the fork can keep
-what was preloaded; else it is started like the first one. Decides only; a `TemplateSpawner` acts.
+The template of changed code is a fork of the earlier template, if the fork can keep the objects of
+preload(); else it is started like the first one. Decides only; a `TemplateSpawner` acts.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ class TemplateSpawner(Protocol):
         """Send a message to the process with this serial number."""
 
     def report(self, serial: int, message: wire.Kept) -> None:
-        """Report what a template has kept of the earlier one, or why it has kept nothing."""
+        """Pass on a template's report on the objects that it has kept of the earlier one."""
 
 
 @dataclass
@@ -63,7 +63,7 @@ class _Request:
     until_s: float = 0.0
 
     def drop(self) -> None:
-        """Release what is held for it: it does not come."""
+        """Release its descriptors, because the process does not come."""
         if self.pending is not None:
             self.pending.drop()
         if not self.spec.is_template:  # which has no page
@@ -147,7 +147,7 @@ class Templates:
         self._ask(template.own.origin, origin, request)
 
     def _load_anew(self, number: int, why: str) -> None:
-        """Start a template that keeps nothing of its origin."""
+        """Start the template as a new process, and report why."""
         template = self._templates.get(number)
         if template is not None:
             template.own = template.own._replace(origin=0)
@@ -196,7 +196,7 @@ class Templates:
             template.failure = failure
 
     def kept(self, number: int, report: wire.Kept) -> None:
-        """Handle the report of a fork of a template; one that keeps nothing exits by itself."""
+        """Handle the report of a template's fork, which exits by itself if it keeps nothing."""
         template = self._templates.get(number)
         if template is not None and report.is_kept:
             self._spawner.report(number, report)

@@ -223,8 +223,7 @@ class Repository(PlaceReading):
             ended.fail(error)
         else:
             if listed is not None:  # else the file is half written, and its models stay
-                listed_now = listed.items()
-                self._listed = [(self._names.get(name, name), place) for name, place in listed_now]
+                self._listed = [(self._names.get(n, n), place) for n, place in listed.items()]
                 self._seen = {}
             ended()
 
