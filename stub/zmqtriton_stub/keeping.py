@@ -23,7 +23,7 @@ from zmqtriton_floor import wire
 from zmqtriton_stub.api import shared
 from zmqtriton_stub.model import import_class
 from zmqtriton_stub.model_code import ModelCode
-from zmqtriton_stub.reach import Reach, Source, Start, difference, retained
+from zmqtriton_stub.reach import Reach, ReachStart, TopLevel, difference, retained
 
 #: The size and the time of the last change of a file.
 _Mark = Tuple[int, int]
@@ -78,7 +78,7 @@ class Keeping:
         self.files = Files(load)
         self.path = frozenset(sys.path)
         #: Starts of the search for names that preload() reaches; empty without a preload().
-        self.starts: List[Start] = []
+        self.starts: List[ReachStart] = []
         #: The class of a backend, which runs the model's file and can do so again; None without.
         self._backend: Any = None
         #: Names of the arguments that were read, of globals, and of attributes of classes, that
@@ -94,7 +94,7 @@ class Keeping:
         find_starts = getattr(model_class, "preload_starts", None)
         if find_starts is not None:  # of a backend, which imports the model's file by this
             self._backend = model_class
-            self.starts = [Start(*each) for each in find_starts(arguments_of(self.load))]
+            self.starts = [ReachStart(*each) for each in find_starts(arguments_of(self.load))]
         elif preload is not None:
             self.starts = [start_of(model_class)]
         if preload is None:
@@ -135,7 +135,7 @@ class Keeping:
     def _is_bound(self, module: str, name: str) -> bool:
         """Return whether the source of a module that preload() has imported binds a name."""
         path = str(sys.modules[module].__file__)
-        return bool(Source("", self.code.sources[path]).statements(name))
+        return bool(TopLevel("", self.code.sources[path]).statements(name))
 
     def renew(self, load: wire.LoadModel, code: ModelCode) -> Any:
         """Import the model again, in a fork of the template; return its class.
@@ -154,7 +154,9 @@ class Keeping:
         if not self.starts:
             self.preload(model_class)
         elif backend is not None:
-            renewal.restore([Start(*each) for each in backend.preload_starts(arguments_of(load))])
+            renewal.restore(
+                [ReachStart(*each) for each in backend.preload_starts(arguments_of(load))]
+            )
             backend.take_preloaded()
         else:
             renewal.restore([start_of(model_class)] if hasattr(model_class, "preload") else [])
@@ -180,7 +182,7 @@ class Renewal:
         self._old, self._load, self._code = old, load, code
         self._before = old.load
         self._modules = [*old.own_modules()]
-        self._sources: Dict[str, Source] = {}
+        self._sources: Dict[str, TopLevel] = {}
         self._reach = Reach({}, [])
         #: Error of the new files, which the import also raises; "" without one.
         self._problem = ""
@@ -202,7 +204,7 @@ class Renewal:
             raise NotKept(f"{changed} changed")
         self._require_same_backend()
         for name, module, path in self._modules:
-            self._sources[name] = Source(module.__package__ or "", old.code.sources[path])
+            self._sources[name] = TopLevel(module.__package__ or "", old.code.sources[path])
         for start in old.starts:
             if start.module not in self._sources:
                 raise NotKept(f"{start.label} is not in a file of the model")
@@ -224,12 +226,12 @@ class Renewal:
                         raise NotKept(f"{path} of its backend changed")
                 self._code.sources[path] = source
 
-    def _find_new(self, name: str) -> Tuple[Source, str]:
+    def _find_new(self, name: str) -> Tuple[TopLevel, str]:
         path = self._path_of(sys.modules[name])
         file = os.path.basename(path)
         try:
             with open(path, "rb") as reading:
-                return Source(self._sources[name].package, reading.read()), file
+                return TopLevel(self._sources[name].package, reading.read()), file
         except OSError:
             raise NotKept(f"{file} cannot be read any more") from None
 
@@ -268,7 +270,7 @@ class Renewal:
         ]
         importlib.invalidate_caches()
 
-    def _hold_members(self, start: Start) -> None:
+    def _hold_members(self, start: ReachStart) -> None:
         """Hold values of the class; its functions are made again."""
         for module, name in self._reach.parts:
             of_class, dot, member = name.partition(".")
@@ -304,7 +306,7 @@ class Renewal:
                     text = f"preload made an object of class {kind.__qualname__}, which it does not"
                     raise NotKept(f"{text} name")
 
-    def restore(self, starts: Sequence[Start]) -> None:
+    def restore(self, starts: Sequence[ReachStart]) -> None:
         """Set the names that preload() had set. Raises NotKept if a class has gone."""
         old, rename = self._old, self._name_of
         if self._problem:
@@ -405,7 +407,7 @@ def version_directory(load: wire.LoadModel) -> str:
     return os.path.join(load.directory, str(load.version))
 
 
-def start_of(model_class: Any) -> Start:
+def start_of(model_class: Any) -> ReachStart:
     """Return the preload() of a class as a start, by the class that defines it."""
     owner = next(each for each in model_class.__mro__ if "preload" in vars(each))
-    return Start(owner.__module__, owner.__qualname__, "preload")
+    return ReachStart(owner.__module__, owner.__qualname__, "preload")

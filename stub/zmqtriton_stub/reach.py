@@ -21,7 +21,7 @@ _IMPORTS = (ast.Import, ast.ImportFrom)
 Key = Tuple[str, str]
 
 
-class Start(NamedTuple):
+class ReachStart(NamedTuple):
     """The beginning of a search: a name of a module, or with `member` only this member of it."""
 
     module: str
@@ -33,7 +33,7 @@ class Start(NamedTuple):
         return self.member or self.name
 
 
-class Source:
+class TopLevel:
     """The statements of a module. Raises SyntaxError, or ValueError for NUL bytes."""
 
     def __init__(self, package: str, text: bytes) -> None:
@@ -63,7 +63,7 @@ class Source:
         )
         return next(definitions, None)
 
-    def parts(self, start: Start) -> Sequence[ast.AST]:
+    def parts(self, start: ReachStart) -> Sequence[ast.AST]:
         """Return the statements in the body of a class that bind a member."""
         body = getattr(self.class_named(start.name), "body", ())
         return [each for each in body if start.member in _bound(each) | _changed(each)]
@@ -83,7 +83,7 @@ class Source:
 class Reach:
     """The statements of sources that starts reach."""
 
-    def __init__(self, sources: Mapping[str, Source], starts: Sequence[Start]) -> None:
+    def __init__(self, sources: Mapping[str, TopLevel], starts: Sequence[ReachStart]) -> None:
         self._sources = sources
         #: Classes that are reached member by member.
         self.classes = {(s.module, s.name) for s in starts if s.member}
@@ -105,14 +105,14 @@ class Reach:
         for star in () if parts else source.stars():
             self._reach(_module_of(star, source.package), name)
 
-    def _reach_member(self, start: Start) -> None:
+    def _reach_member(self, start: ReachStart) -> None:
         source, key = self._sources[start.module], (start.module, f"{start.name}.{start.member}")
         if key not in self.parts:
             self.parts[key] = parts = source.parts(start)
             for part in parts:
                 self._follow(start.module, source, part, "")
 
-    def _follow(self, module: str, source: Source, part: ast.AST, name: str) -> None:
+    def _follow(self, module: str, source: TopLevel, part: ast.AST, name: str) -> None:
         """Reach what a node mentions; of an import, only the name it was reached by."""
         if isinstance(part, _IMPORTS):
             self._follow_import(source, part, {name}, set())
@@ -130,10 +130,10 @@ class Reach:
             members = {word for each in body for word in _bound(each)}
             mentioned = uses.attributes if name else uses.attributes | uses.names
             for member in sorted(members & mentioned):
-                self._reach_member(Start(of_module, of_class, member))
+                self._reach_member(ReachStart(of_module, of_class, member))
 
     def _follow_import(
-        self, source: Source, statement: Any, words: Set[str] | None, attributes: Set[str]
+        self, source: TopLevel, statement: Any, words: Set[str] | None, attributes: Set[str]
     ) -> None:
         """Reach the imported names, and the names after a dot in imported modules."""
         origin = _module_of(statement, source.package)
@@ -153,7 +153,7 @@ class Reach:
 
 
 def difference(
-    reach: Reach, starts: Sequence[Start], find_new: Callable[[str], Tuple[Source, str]]
+    reach: Reach, starts: Sequence[ReachStart], find_new: Callable[[str], Tuple[TopLevel, str]]
 ) -> str:
     """Return the first difference from new sources, in words, or "".
 
@@ -167,7 +167,7 @@ def difference(
         source, file = find_new(module)
         first, _, member = name.partition(".")
         if member:
-            new = source.parts(Start(module, first, member))
+            new = source.parts(ReachStart(module, first, member))
         else:
             new = source.head(name) if key in reach.classes else source.statements(name)
         if [*map(ast.dump, parts)] != [*map(ast.dump, new)]:
@@ -176,7 +176,7 @@ def difference(
     return ""
 
 
-def retained(reach: Reach, module: str, new: Source) -> Tuple[ast.Module, Set[str]]:
+def retained(reach: Reach, module: str, new: TopLevel) -> Tuple[ast.Module, Set[str]]:
     """Return a module without the statements whose objects stay, and the names of these.
 
     Imports and plain functions are executed again, which makes the same.

@@ -175,7 +175,7 @@ class _Peak:
     def __init__(self, server: Server) -> None:
         self._server = server
         self._is_over = threading.Event()
-        self._before = self._largest = _pss(server)
+        self._before = self._largest = eventually(lambda: _pss(server), 60)
         self._looking = threading.Thread(target=self._look)
 
     def __enter__(self) -> None:

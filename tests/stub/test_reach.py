@@ -6,9 +6,9 @@ import ast
 
 import pytest
 
-from zmqtriton_stub.reach import Reach, Source, Start, difference, retained
+from zmqtriton_stub.reach import Reach, ReachStart, TopLevel, difference, retained
 
-PRELOAD = Start("m", "Model", "preload")
+PRELOAD = ReachStart("m", "Model", "preload")
 MODEL = """
 import helper
 import numpy as np
@@ -53,13 +53,15 @@ def unused(): return 2
 
 
 def reach_of(
-    model: str = MODEL, helper: str = HELPER, start: Start = PRELOAD
-) -> tuple[Reach, dict[str, Source]]:
-    sources = {name: Source("", text.encode()) for name, text in (("m", model), ("helper", helper))}
+    model: str = MODEL, helper: str = HELPER, start: ReachStart = PRELOAD
+) -> tuple[Reach, dict[str, TopLevel]]:
+    sources = {
+        name: TopLevel("", text.encode()) for name, text in (("m", model), ("helper", helper))
+    }
     return Reach(sources, [start]), sources
 
 
-def changes(model: str = MODEL, helper: str = HELPER, start: Start = PRELOAD) -> str:
+def changes(model: str = MODEL, helper: str = HELPER, start: ReachStart = PRELOAD) -> str:
     """Return the difference of these sources from those above."""
     new = reach_of(model, helper, start)[1]
     return difference(reach_of(start=start)[0], [start], lambda name: (new[name], f"{name}.py"))
@@ -118,22 +120,22 @@ def test_other_files_are_reached_through_imports(before: str, why: str) -> None:
     ],
 )
 def test_each_way_of_naming_is_followed(code: str) -> None:
-    start = Start("m", "start")
+    start = ReachStart("m", "start")
     reach, _ = reach_of(code, start=start)
-    new = Source("", HELPER.replace("return 1", "return 5").encode())
+    new = TopLevel("", HELPER.replace("return 1", "return 5").encode())
 
     assert ("helper", "words") in reach.parts
     assert "words in helper.py changed, and start uses it" == difference(
         reach,
         [start],
-        lambda name: (new if name == "helper" else Source("", code.encode()), f"{name}.py"),
+        lambda name: (new if name == "helper" else TopLevel("", code.encode()), f"{name}.py"),
     )
 
 
 def test_local_names_are_not_those_of_the_module() -> None:
     code = "OTHER = 1\ndef start(OTHER):\n    def inner(): return OTHER\n    return inner, [OTHER]"
 
-    assert ("m", "OTHER") not in reach_of(code, start=Start("m", "start"))[0].parts
+    assert ("m", "OTHER") not in reach_of(code, start=ReachStart("m", "start"))[0].parts
 
 
 def test_imports_functions_and_the_class_itself_are_made_again() -> None:
