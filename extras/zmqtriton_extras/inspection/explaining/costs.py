@@ -82,7 +82,7 @@ def find_kept(facts: Facts) -> Iterator[Finding]:
             yield note(f"its last load has kept {row['text']}", "")
         else:
             text = f"its last load has loaded everything again: {row['text']}"
-            yield note(text, "Weights stay if only other code changes.")
+            yield note(text, "")
 
 
 def find_growth(facts: Facts) -> Iterator[Finding]:
