@@ -233,3 +233,33 @@ def test_the_next_version_and_a_changed_configuration_keep_as_well(model: Model)
     ctl(model.server, "reload", model.name, "--force")
     assert "third" == model.ask()[0]
     assert by != model.ask()[1]
+
+
+def test_a_library_that_refuses_to_be_told_twice_is_loaded_by_a_new_process(model: Model) -> None:
+    once = "import sys\nassert not hasattr(sys, 'registered')\nsys.registered = True\nimport layers"
+    model.edit("import layers", once)
+    model.load()
+    by = model.ask()[1]
+
+    model.edit('f"first', 'f"second')
+    model.load()
+
+    assert "second" == model.ask()[0]
+    assert by != model.ask()[1]
+    assert "its code raised in a copy of its template: AssertionError" in model.kept()["text"]
+
+
+def test_shared_values_of_preload_stay_and_those_of_an_import_are_made_again(model: Model) -> None:
+    shared = "layers.Layer(pb_utils.shared('named', lambda: args['model_name']))"
+    model.edit('layers.Layer(args["model_name"])', shared)
+    model.edit("import layers", "import layers\nword = pb_utils.shared('word', lambda: 'old')")
+    model.edit("{layers.WORD}", "{word} {pb_utils.shared('named', None)}")
+    model.load()
+    _, by, *_, word, name = model.ask()
+    assert ("old", model.name) == (word, name)
+
+    model.edit("'old'", "'new'")
+    model.load()
+
+    assert (by, "new", model.name) == (model.ask()[1], *model.ask()[-2:])
+    assert "shared('named')" in model.kept()["text"]
