@@ -263,3 +263,17 @@ def test_shared_values_of_preload_stay_and_those_of_an_import_are_made_again(mod
 
     assert (by, "new", model.name) == (model.ask()[1], *model.ask()[-2:])
     assert "shared('named')" in model.kept()["text"]
+
+
+@pytest.mark.addons
+def test_a_canary_has_the_weights_of_the_version_beside_it(model: Model) -> None:
+    by = model.ask()[1]
+    second = model.directory.with_name("2")
+    shutil.copytree(model.directory, second)  # with the times of the files
+    (second / "model.py").write_text(CODE.replace('f"first', 'f"second'))
+
+    ctl(model.server, "canary", "start", model.name, "2", "--weight=100")
+    eventually(lambda: model.ask()[:2] == ["second", by], 60)
+
+    assert [2] == [r["version"] for r in model.status()["kept"] if r["is_kept"]]
+    ctl(model.server, "canary", "abort", model.name)
