@@ -146,10 +146,13 @@ class ForkServer:
     def prepare(self, name: str = "zmqtriton-fork-server") -> None:
         prctl.set_name(name)
         self._command_line.show([sys.executable, *sys.argv[:3]])
-        for number in process.ORDERLY:
-            signal.signal(number, signal.SIG_IGN)
+        self.ignore_signals()
         _make_ahead()
         freeze()
+
+    def ignore_signals(self) -> None:
+        for number in process.ORDERLY:
+            signal.signal(number, signal.SIG_IGN)
 
     def run(self) -> list[str] | None:
         """Serve requests; see the function run()."""

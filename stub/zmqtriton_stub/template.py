@@ -24,6 +24,7 @@ from zmqtriton_stub.api.errors import clip, reason_of
 from zmqtriton_stub.broker.between_threads import ThreadOutbox
 from zmqtriton_stub.fork_server import ForkServer, fork_in_vain, freeze
 from zmqtriton_stub.instance import StubInstance
+from zmqtriton_stub.keeping import Keeping, NotKept
 from zmqtriton_stub.model import import_class
 from zmqtriton_stub.own_process import OwnProcess, check_files, take_priority
 
@@ -63,18 +64,24 @@ def run(descriptor: int) -> Optional[Born]:
     # ONNX Runtime would start a thread when it is imported, which reports to its makers
     os.environ.setdefault("ORT_DISABLE_TELEMETRY", "1")
     loaded = load_once(lifeline, _check)
-    if loaded is None:
-        return None
-    for stream in (sys.stdout, sys.stderr):
-        stream.flush()
-    ctypes.CDLL(None).fflush(None)  # otherwise each fork would print it, too
-    freeze()
-    shared = frozenset(sys.modules)
-    arguments = fork_server.run()
-    if arguments is None:
-        return None
-    sys.argv[1:] = []
-    return arguments, shared, Preloaded(loaded.template, loaded.model_class)
+    while loaded is not None:
+        for stream in (sys.stdout, sys.stderr):
+            stream.flush()
+        ctypes.CDLL(None).fflush(None)  # otherwise each fork would print it, too
+        freeze()
+        shared = frozenset(sys.modules)
+        arguments = fork_server.run()
+        sys.argv[1:] = []
+        if arguments is None:
+            break
+        if arguments[0] != "--template":
+            return arguments, shared, Preloaded(loaded.template, loaded.model_class)
+        # the template of the model's next code, in a fork of this one
+        lifeline = Lifeline.inherited(int(arguments[1]))
+        fork_server = ForkServer(lifeline)
+        fork_server.ignore_signals()
+        loaded = _load_again(lifeline, loaded)
+    return None
 
 
 class Loaded(NamedTuple):
@@ -84,6 +91,7 @@ class Loaded(NamedTuple):
     template: StubInstance
     model_class: Any
     config: Any
+    keeping: Keeping
 
 
 def load_once(
@@ -101,18 +109,51 @@ def load_once(
     this_process.current = template
     try:
         before = open_descriptors()
-        model_class = _preload(load)
+        model_class, keeping = _preload(load)
         check(before)
-    except ForkRefusal as refusal:
-        _fail(lifeline, Reason.of(Kind.OTHER, clip(f"INSTANCES forks: {refusal}")))
     except BaseException as error:  # noqa: BLE001 - the model's code may raise anything
-        _fail(lifeline, reason_of(error))
-    return Loaded(template, model_class, json.loads(load.config))
+        _end(lifeline, wire.LoadFailed(_reason_of(error)))
+    return Loaded(template, model_class, json.loads(load.config), keeping)
 
 
-def _fail(lifeline: Lifeline, reason: Reason) -> NoReturn:
-    """Report the reason, and end at once: Python would wait for threads of the model."""
-    lifeline.send(wire.LoadFailed(reason))
+def _load_again(lifeline: Lifeline, old: Loaded) -> Optional[Loaded]:
+    """Load changed code in this fork; None if the supervisor has gone.
+
+    If the fork can keep nothing, it reports the reason and ends, and a new process loads the model.
+    The same happens if the code raises, because a library may refuse a second registration of a
+    name. A syntax error fails the load at once.
+    """
+    load = _await_load(lifeline)
+    if load is None:
+        return None
+    template = StubInstance(load, ThreadOutbox(lifeline.send).put, measures=old.template.measures)
+    this_process.current = template
+    config = json.loads(load.config)
+    try:
+        before = open_descriptors()
+        check_files(config, load.directory)
+        model_class = old.keeping.renew(load, _follow_code(load))
+        _check(before)
+    except NotKept as reason:
+        _end(lifeline, wire.Kept(0, clip(str(reason))))
+    except SyntaxError as error:
+        _end(lifeline, wire.LoadFailed(_reason_of(error)))
+    except BaseException as error:  # noqa: BLE001 - the model's code may raise anything
+        text = clip(f"its code raised in a copy of its template: {_reason_of(error).text}")
+        _end(lifeline, wire.Kept(0, text))
+    lifeline.send(wire.Kept(1, clip(old.keeping.label)))
+    return old._replace(template=template, model_class=model_class, config=config)
+
+
+def _reason_of(error: BaseException) -> Reason:
+    if isinstance(error, ForkRefusal):
+        return Reason.of(Kind.OTHER, clip(f"INSTANCES forks: {error}"))
+    return reason_of(error)
+
+
+def _end(lifeline: Lifeline, report: Any) -> NoReturn:
+    """Report, and end at once: Python would wait for threads of the model."""
+    lifeline.send(report)
     for stream in (sys.stdout, sys.stderr):
         stream.flush()
     os._exit(0)
@@ -130,22 +171,17 @@ def _await_load(lifeline: Lifeline) -> Optional[wire.LoadModel]:
     return None
 
 
-def _preload(load: wire.LoadModel) -> Any:
+def _preload(load: wire.LoadModel) -> Tuple[Any, Keeping]:
     """Return the model's class, preloaded. Raises the exceptions of its code."""
     check_files(json.loads(load.config), load.directory)
-    model_code.begin((load.directory, os.path.dirname(load.path)), load.bytecode)
+    keeping = Keeping(load, _follow_code(load))
     model_class = import_class(load)
-    preload = getattr(model_class, "preload", None)
-    if preload is not None:
-        preload(
-            {
-                "model_config": load.config,
-                "model_repository": load.directory,
-                "model_version": str(load.version),
-                "model_name": load.model,
-            }
-        )
-    return model_class
+    keeping.preload(model_class)
+    return model_class, keeping
+
+
+def _follow_code(load: wire.LoadModel) -> model_code.ModelCode:
+    return model_code.begin((load.directory, os.path.dirname(load.path)), load.bytecode)
 
 
 def open_descriptors() -> FrozenSet[_Descriptor]:
@@ -190,7 +226,7 @@ def threads_after_fork() -> List[str]:
     Libraries that support forks, such as OpenBLAS, end their threads before each.
     """
     names = [f"'{one.name}'" for one in threading.enumerate() if one is not threading.main_thread()]
-    if names:
+    if names or len(os.listdir("/proc/self/task")) == 1:
         return names
     fork_in_vain()
     for thread in os.listdir("/proc/self/task"):

@@ -8,7 +8,7 @@ model.py is an ONNX model, as in Triton, so the order of the tables below is par
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from itertools import chain
@@ -46,6 +46,9 @@ FRAMEWORK = Hook[str]("models.framework")
 #: Returns the names of the models that a Python file defines without a `config.pbtxt`. The offer's
 #: name is their backend.
 IN_FILE = Hook[Callable[[Path], tuple[str, ...]]]("models.in_file")
+#: Returns the parameters that a Python file implies for a model of it, unless its configuration has
+#: them. The offer's name is the backend.
+IMPLIED = Hook[Callable[[Path, str], Mapping[str, str]]]("models.implied")
 PYTHON = "python"
 PYTHON_FILE = "model.py"
 _PYTHON_LIBRARY = "libtriton_python.so"
@@ -135,6 +138,18 @@ def complete_for_file(config: Any, file: Path) -> None:
             raise ConfigError(Problem(text, (field,), suggestion=backend))
     config.backend = backend
     config.default_model_filename = file.name
+
+
+def complete_implied(config: Any, model_dir: Path, code_file: Path | None) -> None:
+    """Add the parameters that the model's Python file implies for its backend."""
+    reference = IMPLIED.named_in(addons.offers()).get(config.backend)
+    if reference is None:
+        return
+    name = config.default_model_filename or PYTHON_FILE
+    file = code_file or _first_version_entries(model_dir).get(name)
+    for key, value in load_reference(reference)(file, config.name).items() if file else ():
+        if key not in config.parameters:
+            config.parameters[key].string_value = value
 
 
 def _framework_from_config(config: Any) -> _Framework | None:

@@ -97,13 +97,13 @@ class ModelProcesses(HelperOwner):
         models_by_gpu: dict[int, set[str]] = {gpu: set() for gpu in gpus}
         forks: dict[str, list[int]] = {}
         for generation in generations:
-            name, template = generation.blueprint.name, generation.template
+            name, templates = generation.blueprint.name, generation.templates
             serials = [one.serial for one in generation.instances if one.is_alive]
             pids = [pid for serial in serials if (pid := self._pids.get(serial))]
-            if template and not template.has_threads:
+            if templates and not templates[0].has_threads:
                 forks.setdefault(name, []).extend(pids)
-            origin = self._pids.get(template.serial) if template else None
-            model_by_pid.update(dict.fromkeys([*pids, origin] if origin else pids, name))
+            origins = [pid for one in templates if (pid := self._pids.get(one.serial))]
+            model_by_pid.update(dict.fromkeys([*pids, *origins], name))
             for one in generation.instances:
                 if one.is_alive and one.slot.kind == "GPU" and one.slot.device in models_by_gpu:
                     models_by_gpu[one.slot.device].add(name)

@@ -125,8 +125,8 @@ class ServerStatus:
         rows = [(pid, "", 0, 0) for pid in (*pids, *(r["pid"] for r in self._server.readers()))]
         for generation in self._generations.values():
             held = Counter(instance.pid for instance in generation.instances)
-            if generation.template is not None:
-                held[self._begun.get(generation.template.serial, (0,))[0]] += 0
+            for template in generation.templates:
+                held[self._begun.get(template.serial, (0,))[0]] += 0
             of_model = generation.blueprint.name, generation.version
             rows += [(pid, *of_model, count) for pid, count in held.items()]
         return [row for row in rows if row[0]]
@@ -169,7 +169,8 @@ class ServerStatus:
                 **_last_reason(None),
             }
             for generation in self._generations.values()
-            if (one := generation.template) is not None and one.serial in self._begun
+            for one in generation.templates
+            if one.serial in self._begun
         ]
 
     def _describe(self, counts: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
@@ -200,6 +201,7 @@ class ServerStatus:
             "malformed": self._malformed,
             "log": server.log_loss(),
             "loads": load_seconds(self._generations.values()),
+            "kept": kept_of(self._generations.values()),
             "troubles": [row for model in self._models.values() for row in troubles(model)],
             "process_troubles": self._peers.troubles(),
             "silent_places": server.silent_places(),
@@ -268,6 +270,20 @@ def load_seconds(generations: Iterable[Generation]) -> dict[str, dict[str, float
             of_model = times.setdefault(generation.blueprint.name, {})
             of_model[str(generation.version)] = generation.load_s
     return times
+
+
+def kept_of(generations: Iterable[Generation]) -> list[dict[str, Any]]:
+    """Return a row for each version that was loaded over another: its report on kept objects."""
+    return [
+        {
+            "model": each.blueprint.name,
+            "version": each.version,
+            "is_kept": bool(each.kept.is_kept),
+            "text": each.kept.text,
+        }
+        for each in generations
+        if each.state is GenerationState.SERVING and each.kept is not None
+    ]
 
 
 def describe_processes(

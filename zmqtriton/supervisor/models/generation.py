@@ -115,11 +115,22 @@ class Generation:
         self._roll: Roll | None = None
         #: The origin of its instances; None before the first, and if they load by themselves.
         self.template: Template | None = None
+        #: The template of the code before a roll.
+        self._earlier: Template | None = None
+        #: Serving generation of earlier code, whose template may be the origin of its own.
+        self.predecessor: Generation | None = None
+        #: The last report of its templates on kept objects; None if there was no earlier code.
+        self.kept: wire.Kept | None = None
         self._began_s, self.load_s = plan.now_s, 0.0  # the time from its start until it could serve
 
     @property
     def label(self) -> str:
         return f"model '{self.blueprint.name}' version {self.version}"
+
+    @property
+    def templates(self) -> list[Template]:
+        """Return its template, and that with the code before a roll that is under way."""
+        return [one for one in (self.template, self._earlier) if one is not None]
 
     def _transition(self, event: states.Event) -> None:
         """Change the state; no other code writes it."""
@@ -152,6 +163,7 @@ class Generation:
     def announce(self) -> None:
         """Announce the generation and its ready instances to the broker; again if it comes back."""
         self.load_s = self.load_s or self._plan.now_s - self._began_s
+        self.predecessor = None
         assert self.final_config is not None
         self._broker_entry.announce(self.final_config.config, self.instances.ready)
 
@@ -200,9 +212,24 @@ class Generation:
 
     def roll(self, blueprint: Blueprint) -> Promise[None]:
         """Replace the instances one by one. Raises NeedsNewGeneration."""
-        self._end_template()  # it has the old code
+        return self._scope.tell(self._tell_roll(blueprint))
+
+    async def _tell_roll(self, blueprint: Blueprint) -> None:
+        # the template with the old code is there for that with the new one, and if this fails
+        self._end(self._earlier)  # of a roll that was given up
+        earlier = self._earlier = self.template
+        self.template, kept = None, self.kept
         roll = self._roll = Roll(self._plan, self, blueprint)
-        return self._scope.tell(roll.tell())
+        try:
+            await roll.tell()
+        except ZmqTritonError:
+            if self._earlier is earlier:
+                self._end(self.template)
+                self.template, self._earlier, self.kept = earlier, None, kept
+            raise
+        finally:
+            if self._earlier is earlier:
+                self._earlier = self._end(earlier)
 
     def remove_instance(self, instance: StubPlace) -> None:
         """End an instance once it has answered its requests."""
@@ -352,12 +379,14 @@ class Generation:
         blueprint = self.blueprint
         if self.template is None and blueprint.instances and not self.environment.host:
             place = blueprint.first_slot._replace(name="template")
+            has_threads = blueprint.instances == THREADS
             self.template = Template(
                 self._plan.new_serial(),
                 self._load_of(place, is_asked=False),
                 blueprint.max_load_s,
-                blueprint.instances == THREADS,
+                has_threads,
                 self.choose_spare(place),
+                0 if has_threads else self._find_origin(),
             )
         return self.template
 
@@ -369,10 +398,33 @@ class Generation:
         """Return the cores and the variables of an instance that starts."""
         return self._introductions.resources.place(self, instance)
 
+    def _find_origin(self) -> int:
+        """Return the serial of the template that the next one may be a fork of; 0 without one."""
+        earlier = self._earlier
+        if earlier is None and self.predecessor is not None:
+            earlier = self.predecessor.template
+            if self.predecessor.environment != self.environment:
+                self.record_kept(wire.Kept(0, "the model's environment changed"))
+                return 0
+        return earlier.serial if earlier is not None and not earlier.has_threads else 0
+
+    def record_kept(self, report: wire.Kept) -> None:
+        """Record the template's report on the objects that it has kept, and log it."""
+        self.kept = report
+        what = "kept" if report.is_kept else "is preloaded again:"
+        name = self.blueprint.name
+        text = f"{self.label} {what} {report.text}"
+        self._plan.log("I", text, model=name, version=self.version)
+
     def _end_template(self, *, at_once: bool = False) -> None:
-        if self.template is not None:
-            self._plan.enqueue(EndTemplate(self.template.serial, at_once))
-            self.template = None
+        self._earlier = self._end(self._earlier)
+        self.template = self._end(self.template, at_once=at_once)
+
+    def _end(self, template: Template | None, *, at_once: bool = False) -> Template | None:
+        """End a template, if there is one; return None, its successor."""
+        if template is not None:
+            self._plan.enqueue(EndTemplate(template.serial, at_once))
+        return None
 
     def _load_of(self, place: InstanceSlot, *, is_asked: bool) -> wire.LoadModel:
         blueprint, served = self.blueprint, self.final_config

@@ -13,11 +13,12 @@ from __future__ import annotations
 
 from typing import Any, Callable, NamedTuple
 
+from zmqtriton_extras.functions.backend.keeping import kept
 from zmqtriton_extras.functions.backend.media import Audio, File, Image
 from zmqtriton_extras.functions.backend.names import model_name
 from zmqtriton_floor.sdk import documents
 
-__all__ = ["Array", "Audio", "End", "Failed", "File", "Full", "Image", "Refused", "model"]
+__all__ = ["Array", "Audio", "End", "Failed", "File", "Full", "Image", "Refused", "kept", "model"]
 
 #: The attribute with the Settings of a function or class that has `@model`.
 MARK = "__zmqtriton_model__"
@@ -37,6 +38,8 @@ class Settings(NamedTuple):
     room: float = 0
     #: Maximum bytes of a JSON argument, such as a dict or a dataclass.
     json_bytes: int = documents.LIMITS.bytes
+    #: True if `__init__` runs once, before instances are forked; None: if instances are forks.
+    keeps: bool | None = None
 
 
 def model(
@@ -49,10 +52,12 @@ def model(
     streams: int = 0,
     room: float = 0,
     json_bytes: int = documents.LIMITS.bytes,
+    keeps: bool | None = None,
 ) -> Any:
     """Mark a function or a class as a model, and return it unchanged.
 
-    Of a class, the server creates an instance and calls it for each request.
+    Of a class, the server creates an instance and calls it for each request. With `keeps=True` its
+    `__init__` runs once for all instances, and its objects stay after a change of other code.
     """
     faults = (
         (
@@ -71,7 +76,7 @@ def model(
 
     def mark(marked: Any) -> Any:
         own_name = name or model_name(marked.__name__)
-        settings = Settings(own_name, batch, delay_ms, instances, streams, room, json_bytes)
+        settings = Settings(own_name, batch, delay_ms, instances, streams, room, json_bytes, keeps)
         setattr(marked, MARK, settings)
         return marked
 

@@ -1,4 +1,4 @@
-"""Findings about the memory of instances: the cost of each, equal pages, and growth."""
+"""Findings about the memory of instances: the cost of each, equal pages, growth, kept objects."""
 
 from __future__ import annotations
 
@@ -73,6 +73,16 @@ def find_costs(facts: Facts, memory: Memory | None) -> Iterator[Finding]:
     else:
         whose = f"each of its {count} instances" if count > 1 else "its instance"
         yield note(f"{whose} has {cost}", "")
+
+
+def find_kept(facts: Facts) -> Iterator[Finding]:
+    """Tell the objects that the last load has kept, or why it has loaded everything again."""
+    for row in facts.rows("kept"):
+        if row["is_kept"]:
+            yield note(f"its last load has kept {row['text']}", "")
+        else:
+            text = f"its last load has loaded everything again: {row['text']}"
+            yield note(text, "")
 
 
 def find_growth(facts: Facts) -> Iterator[Finding]:

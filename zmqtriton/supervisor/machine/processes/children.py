@@ -267,25 +267,33 @@ class Children:
 
     def _handle_fork_message(self, child: Child, message: Any) -> None:
         """Handle a message of a process that forks, which a model may have made."""
-        if child.is_spare and not getattr(message, "id", 0):
+        if child.is_template:
+            self._handle_template_message(child, message)
+        elif child.is_spare and not getattr(message, "id", 0):
             if isinstance(message, wire.CallResult):
                 self._listener.message_received(child.serial, message)
         elif isinstance(message, wire.Synced):
-            self.templates.ready(child.serial) if child.is_template else self.fork_server.ready()
+            self.fork_server.ready()
         elif isinstance(message, wire.CallResult):
-            pid = int(message.result or 0)
-            if child.is_template:
-                self.templates.answered(child.serial, message.id, pid, message.text)
-            else:
-                self.fork_server.answered(message.id, pid)
-        elif isinstance(message, wire.LoadFailed) and child.is_template:
-            self.templates.failed(child.serial, message)
+            self.fork_server.answered(message.id, int(message.result or 0))
         elif isinstance(message, wire.LoadFailed):
             self._listener.message_received(child.serial, message)
-        elif isinstance(message, wire.ThreadEnded):
-            thread = self._children.get(message.serial)
-            if thread is not None and thread.host == child.serial:
-                self.end(thread, processes.ended("its thread has ended"))
+
+    def _handle_template_message(self, child: Child, message: Any) -> None:
+        match message:
+            case wire.Synced():
+                self.templates.ready(child.serial)
+            case wire.CallResult():
+                pid = int(message.result or 0)
+                self.templates.answered(child.serial, message.id, pid, message.text)
+            case wire.LoadFailed():
+                self.templates.failed(child.serial, message)
+            case wire.Kept():
+                self.templates.kept(child.serial, message)
+            case wire.ThreadEnded():
+                thread = self._children.get(message.serial)
+                if thread is not None and thread.host == child.serial:
+                    self.end(thread, processes.ended("its thread has ended"))
 
     def _adopt_worker(self, pid: int, descriptor: int) -> None:
         line = Lifeline.inherited(descriptor)

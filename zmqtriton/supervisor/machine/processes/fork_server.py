@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import NamedTuple, Protocol
 
+from zmqtriton.config.instances import THREADS
 from zmqtriton.config.parameters import NO_QUOTA, Quota
 from zmqtriton.environments.demand import Environment
 from zmqtriton.environments.users import StubUser
@@ -51,6 +52,13 @@ class StubSpec(NamedTuple):
     def is_template(self) -> bool:
         """True for the start of the template itself."""
         return self.template is not None and self.serial == self.template.serial
+
+    def of_template(self) -> StubSpec:
+        """Return the parameters of the stub's template."""
+        assert self.template is not None
+        name = THREADS if self.template.has_threads else "template"
+        stub, serial = self.stub._replace(instance=name), self.template.serial
+        return self._replace(serial=serial, stub=stub, cores=())
 
 
 class PendingStub(Protocol):

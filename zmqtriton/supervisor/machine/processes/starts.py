@@ -16,7 +16,6 @@ from contextlib import ExitStack
 from functools import partial
 from typing import Any, Protocol
 
-from zmqtriton.config.instances import THREADS
 from zmqtriton.environments.demand import Environment, variable_overrides
 from zmqtriton.environments.users import StubUser
 from zmqtriton.logs.log_ring import StubName
@@ -208,10 +207,11 @@ class Starts:
 
     def spawn_template(self, spec: StubSpec) -> None:
         """Start the template of a stub; the stub is a fork or a thread of it."""
-        assert spec.template is not None
-        name = THREADS if spec.template.has_threads else "template"
-        stub, serial = spec.stub._replace(instance=name), spec.template.serial
-        self._children.fork_server.start(spec._replace(serial=serial, stub=stub, cores=()))
+        self._children.fork_server.start(spec.of_template())
+
+    def report(self, serial: int, message: wire.Kept) -> None:
+        """Pass on a template's report on kept objects."""
+        self._listener.message_received(serial, message)
 
     def fail_stub(self, serial: int, failure: wire.LoadFailed | None, reason: wire.Reason) -> None:
         """Report the end of a stub that was never forked."""
@@ -228,9 +228,7 @@ class Starts:
         if origin is None:
             raise ProcessLookupError
         # a template, or a spare process, runs as the model's user already
-        user = spec.user if spec.template is None or spec.is_template else None
-        if origin.is_spare:
-            user = None
+        user = None if origin.is_template or origin.is_spare else spec.user
         of_user = user and {**user._asdict(), "variables": user.variables}
         mark = stub_mark.mark(self._directory, spec.serial)
         options, words = commands.stub_arguments(spec)

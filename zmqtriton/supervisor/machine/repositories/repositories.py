@@ -207,18 +207,19 @@ class Repository(PlaceReading):
         task = self.submit("the list", "list_models", (str(self.path),))
         task.answer.at_end(partial(self._listing_ended, task.answer))
 
-    def _listing_ended(self, answer: Promise[dict[str, str]]) -> None:
+    def _listing_ended(self, answer: Promise[dict[str, str] | None]) -> None:
         ended, self._listing, self._next_listing = self._listing, self._next_listing, None
         if self._listing is not None:
             self._begin_listing()
         assert ended is not None
         try:
-            listed = answer.value.items()
+            listed = answer.value
         except ZmqTritonError as error:
             ended.fail(error)
         else:
-            self._listed = [(self._names.get(name, name), place) for name, place in listed]
-            self._seen = {}
+            if listed is not None:  # else the file is half written, and its models stay
+                self._listed = [(self._names.get(n, n), place) for n, place in listed.items()]
+                self._seen = {}
             ended()
 
 
