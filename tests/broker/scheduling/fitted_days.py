@@ -1,4 +1,4 @@
-"""Random days of a model whose batches are fitted: arrivals, costs, likeness, priorities, deadlines.
+"""Random days of a model whose batches are fitted, and the laws that hold in them.
 
 The laws are checked from outside at each batch: what waited before it, and what it took. What a
 request costs is computed here from what the day has drawn, not by the broker's code.
