@@ -7,8 +7,10 @@ from typing import Any
 
 import pytest
 
-from tests.broker.scheduling.fitted_days import FittedDay
-from zmqtriton.broker.scheduling.fitting import FittingQueue
+from tests.broker.scheduling.fitted_days import INT32, STRING, FittedDay
+from tests.broker.world import BrokerHarness, F, S, request
+from zmqtriton.broker.scheduling.fitting import FittingQueue, Meter
+from zmqtriton_floor import wire
 
 pytestmark = pytest.mark.slow
 
@@ -75,3 +77,86 @@ def _fault(seed: int) -> str:
     except AssertionError as error:
         return str(error)
     return ""
+
+
+def body(*tensors: wire.Tensor) -> bytes:
+    return wire.encode_body(wire.RequestBody("", {}, [], [*tensors]))
+
+
+def texts(*lengths: int) -> wire.Tensor:
+    data = b"".join(size.to_bytes(4, "little") + b"x" * size for size in lengths)
+    return wire.Tensor("A", STRING, [len(lengths), 1], data)
+
+
+def numbers(*values: int, shape: list[int] | None = None) -> wire.Tensor:
+    data = b"".join(value.to_bytes(4, "little", signed=True) for value in values)
+    return wire.Tensor("A", INT32, shape or [len(values), 1], data)
+
+
+_ELSEWHERE = wire.Reference(7, 1, 1, 0, 4000)
+
+
+@pytest.mark.parametrize(
+    ("measure", "tensor", "cost"),
+    [
+        ("elements(A)", numbers(*range(6), shape=[2, 3]), 6),
+        ("bytes(A)", numbers(*range(6), shape=[2, 3]), 24),
+        ("bytes(A)", texts(3, 0, 4), 7),
+        ("bytes(A)", wire.Tensor("A", STRING, [2, 1], _ELSEWHERE), 3992),
+        ("value(A)", numbers(5, -3, 2), 7),
+        ("value(A)", wire.Tensor("A", INT32, [1000, 1], _ELSEWHERE), 1e15),
+        ("elements(A)", numbers(1, shape=[-1, 9]), 0),
+        ("bytes(A)", wire.Tensor("B", INT32, [1, 1], b"1234"), 0),
+    ],
+)
+def test_costs_are_measured(measure: str, tensor: wire.Tensor, cost: float) -> None:
+    meter = Meter(config(BATCH_COST=measure, MAX_BATCH_COST="9"))
+
+    assert cost == meter.size(body(tensor)).cost
+
+
+@pytest.mark.parametrize(
+    ("measure", "tensor", "largest"),
+    [
+        ("shape(A)", numbers(*range(12), shape=[2, 3, 2]), (3, 2)),
+        ("shape(A)", texts(3, 0, 4), (4,)),
+        ("shape(A)", wire.Tensor("A", STRING, [2, 1], _ELSEWHERE), (3992,)),
+        ("value(A)", numbers(5, -3, 2), (5,)),
+        ("shape(A)", wire.Tensor("B", INT32, [1, 1], b"1234"), ()),
+    ],
+)
+def test_the_largest_row_is_measured(
+    measure: str, tensor: wire.Tensor, largest: tuple[float, ...]
+) -> None:
+    padded = measure.replace("shape", "padded")
+    meters = [Meter(config(BATCH_LIKE=measure)), Meter(config(BATCH_COST=padded))]
+
+    assert largest == meters[0].size(body(tensor)).likeness
+    assert not meters[1].is_padded or largest == meters[1].size(body(tensor)).largest
+
+
+def config(**parameters: str) -> dict[str, Any]:
+    texts = {name: {"string_value": text} for name, text in parameters.items()}
+    ragged = {"name": "A", "data_type": "TYPE_INT32", "dims": [-1], "allow_ragged_batch": True}
+    batches = {"max_batch_size": 4, "dynamic_batching": {}, "input": [ragged]}
+    return {**batches, "parameters": texts}
+
+
+def test_a_body_that_cannot_be_read_has_no_cost_and_the_stub_refuses_it() -> None:
+    meter = Meter(config(BATCH_COST="value(A)", MAX_BATCH_COST="9"))
+
+    assert meter.size(b"body") == meter.size(body(wire.Tensor("A", INT32, [1, 1], b"123")))
+
+
+def test_what_likeness_would_save_is_estimated_without_it() -> None:
+    world = BrokerHarness.serving(config=config())
+    for number, length in enumerate([9, 1] * 8, 1):
+        tensor = numbers(*[0] * length, shape=[1, length])
+        world.infer(F, request(number), body=body(tensor))
+    world.add_stub(S)
+    while world.batched_requests[S]:
+        world.finish_batch(S)
+
+    # the first, the second and the fourth batch, each with those that waited behind it
+    estimate = {"input": "A", "real": 80 + 60 + 20, "padded": 144 + 108 + 36, "otherwise": 192}
+    assert estimate == world.figures()["batching"]["estimate"]
