@@ -17,7 +17,6 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
-from functools import reduce
 from itertools import groupby, islice, zip_longest
 from math import prod
 from typing import Any
@@ -131,17 +130,54 @@ def _union(left: tuple[float, ...], right: tuple[float, ...]) -> tuple[float, ..
     return tuple(map(max, zip_longest(left, right, fillvalue=0)))
 
 
-def _padded(requests: Sequence[_Rows]) -> float:
-    """Return the elements of requests that are padded to the largest of them."""
-    no_size: tuple[float, ...] = ()
-    largest = reduce(_union, (size for _, size in requests), no_size)
-    return sum(rows for rows, _ in requests) * prod(largest)
+class _Area:
+    """The elements of requests that are padded to the largest of them."""
+
+    def __init__(self) -> None:
+        self.rows = 0
+        self.elements = 0.0
+        self._largest: tuple[float, ...] = ()
+
+    def with_one(self, rows: int, size: tuple[float, ...]) -> float:
+        """Return the elements if a request were added."""
+        return (self.rows + rows) * prod(_union(self._largest, size))
+
+    def add(self, rows: int, size: tuple[float, ...]) -> None:
+        self.elements = self.with_one(rows, size)
+        self.rows += rows
+        self._largest = _union(self._largest, size)
+
+
+def _padded(requests: Iterable[_Rows]) -> float:
+    area = _Area()
+    for rows, size in requests:
+        area.add(rows, size)
+    return area.elements
 
 
 def _distance(one: Size, other: Size) -> float:
     """Return the padding if two requests of one row share a batch."""
     left, right = one.likeness, other.likeness
     return 2 * prod(_union(left, right)) - prod(left) - prod(right)
+
+
+def _alike(
+    batch: Iterable[InflightRequest], others: Iterable[InflightRequest]
+) -> list[InflightRequest]:
+    """Return the requests that may join a batch, in their order.
+
+    A request joins if it adds no more padding than it has elements. Others wait for a batch of
+    their size.
+    """
+    area, alike = _Area(), []
+    for one in batch:
+        area.add(one.elements, one.measured.likeness)
+    for one in others:
+        added = area.with_one(one.elements, one.measured.likeness) - area.elements
+        if added <= 2 * one.elements * prod(one.measured.likeness):
+            area.add(one.elements, one.measured.likeness)
+            alike.append(one)
+    return alike
 
 
 class _MeasuredLevels(Levels):
@@ -173,17 +209,18 @@ class _Cost:
 
     def __init__(self, *, is_padded: bool) -> None:
         self._is_padded = is_padded
-        self.rows = 0
         self._sum = 0.0
-        self._largest: tuple[float, ...] = ()
+        self._area = _Area()
+
+    @property
+    def rows(self) -> int:
+        return self._area.rows
 
     def add(self, request: InflightRequest) -> float:
         """Add a request, and return the cost of all of them."""
-        size = request.measured
-        self.rows += request.elements
-        self._sum += size.cost
-        self._largest = _union(self._largest, size.largest)
-        return self.rows * prod(self._largest) if self._is_padded else self._sum
+        self._sum += request.measured.cost
+        self._area.add(request.elements, request.measured.largest)
+        return self._area.elements if self._is_padded else self._sum
 
 
 class Padding:
@@ -279,8 +316,8 @@ class FittingQueue(BatchingQueue):
     def _arrange(self, waiting: list[InflightRequest], now_ns: int) -> list[InflightRequest]:
         """Return requests that may share a batch, in the order in which it takes them.
 
-        Of each priority this is the oldest, then all that none may overtake, then those whose size
-        is nearest to the oldest of all. Lower priorities follow if nothing was left out.
+        Of each priority this is the oldest, then all that none may overtake, then those that are
+        alike, by their distance to the oldest of all. Lower priorities follow if none was left out.
         """
         arranged: list[InflightRequest] = []
         for _, group in groupby(waiting, lambda one: (one.place, one.is_late)):
@@ -301,8 +338,10 @@ class FittingQueue(BatchingQueue):
                     break
             size = seed.measured
             free.sort(key=lambda one: _distance(size, one.measured))
-            arranged += [oldest, *hurried, *free]
-            if has_strange:
+            arranged += [oldest, *hurried]
+            alike = _alike(arranged, free)
+            arranged += alike
+            if has_strange or len(alike) < len(free):
                 break
         return arranged
 
