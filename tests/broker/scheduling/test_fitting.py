@@ -9,6 +9,7 @@ import pytest
 
 from tests.broker.scheduling.fitted_days import INT32, STRING, FittedDay
 from tests.broker.world import BrokerHarness, F, S, request
+from tools import pictures
 from zmqtriton.broker.scheduling.fitting import FittingQueue, Meter
 from zmqtriton_floor import wire
 
@@ -146,6 +147,35 @@ def test_a_body_that_cannot_be_read_has_no_cost_and_the_stub_refuses_it() -> Non
     meter = Meter(config(BATCH_COST="value(A)", MAX_BATCH_COST="9"))
 
     assert meter.size(b"body") == meter.size(body(wire.Tensor("A", INT32, [1, 1], b"123")))
+
+
+_SETTINGS: tuple[dict[str, str], ...] = (
+    {},
+    {"BATCH_COST": "padded(A)", "MAX_BATCH_COST": str(pictures.BUDGET)},
+    {
+        "BATCH_COST": "padded(A)",
+        "MAX_BATCH_COST": str(pictures.BUDGET),
+        "BATCH_LIKE": "shape(A)",
+    },
+)
+
+
+@pytest.mark.parametrize(
+    ("batches", "rows", "parameters"),
+    [*zip(pictures.FITTED.values(), pictures.FITTED_ROWS, _SETTINGS, strict=True)],
+)
+def test_the_broker_makes_the_batches_of_the_picture(
+    batches: Any, rows: int, parameters: dict[str, str]
+) -> None:
+    world = BrokerHarness.serving(config={**config(**parameters), "max_batch_size": rows})
+    for number, length in enumerate(pictures.LENGTHS):
+        tensor = numbers(*[0] * length, shape=[1, length])
+        world.infer(F, request(number), body=body(tensor))
+    world.add_stub(S)
+
+    for batch in batches:
+        works = world.finish_batch(S)
+        assert batch == tuple(pictures.LENGTHS[work.id] for work in works)
 
 
 def test_what_likeness_would_save_is_estimated_without_it() -> None:
