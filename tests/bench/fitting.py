@@ -6,8 +6,7 @@ The model is an encoder of transformers in numpy, which pads the texts of a batc
 the texts are the lines of the product's own guides. Each setting may have as many padded tokens in
 a batch as the memory of an accelerator allows: by rows, that is the number of the longest texts
 that fit. Clients ask again at once (a closed loop), and the settings take turns in one server.
-Prints
-requests a second, also of the instance's CPU alone, and the p99. Asserts nothing.
+Prints requests a second, also for a second of the instance's CPU, and the p99. Asserts nothing.
 """
 
 from __future__ import annotations
