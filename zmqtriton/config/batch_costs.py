@@ -27,7 +27,7 @@ _FORM = re.compile(r"(\w+)\(([^()]+)\)")
 
 
 class Measure(NamedTuple):
-    """What is measured of each request: a word of MEASURES, and the name of an input."""
+    """A measure of each request: a word of MEASURES, and the name of an input."""
 
     kind: str
     input: str

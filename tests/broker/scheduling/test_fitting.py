@@ -23,6 +23,7 @@ def test_fitted_batches_keep_their_laws_whatever_comes(seed: int) -> None:
     FittedDay(seed).run(200)
 
 
+# The faults below are made in these parts of a batch.
 _WITHIN, _ARRANGE = FittingQueue._within_budget, FittingQueue._arrange
 _TAKE = FittingQueue.take
 

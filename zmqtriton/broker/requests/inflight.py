@@ -62,7 +62,7 @@ class Batch:
 
 
 class Size(NamedTuple):
-    """What a batcher has measured of a request."""
+    """The size of a request's inputs, as its batcher measures them."""
 
     #: The sum for its rows.
     cost: float
@@ -130,7 +130,7 @@ class InflightRequest:
         #: Name of the request in every process: the serial of the peer that made it, and its id
         #: there.
         "key",
-        #: What the batcher has measured.
+        #: Size of its inputs, if its batcher measures them.
         "measured",
         #: Key for its answer after a cache miss, and the time of the lookup in ns; None without a
         #: miss.

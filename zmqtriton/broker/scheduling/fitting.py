@@ -1,8 +1,8 @@
 """Fits batches to their model: their cost stays within a budget, and like requests go together.
 
 A budget closes a batch before a request that would exceed it; a request above the budget is
-executed alone. Likeness changes the order of the requests in which `BatchingQueue` forms a batch,
-and nothing else, so all other settings hold. Three laws bound it (tests/broker/batches):
+executed alone. Likeness arranges the waiting requests, and `BatchingQueue` takes the first of
+them as always, so all other settings hold. Three laws bound it (tests/broker/scheduling):
 
 - The oldest waiting request of the highest priority is in the next batch. A request with n others
   before it is in one of the next n + 1 batches.
@@ -43,9 +43,9 @@ from zmqtriton_floor.wire import Tensor, decode_request
 
 #: The batches whose requests are looked at for one: sorting them costs less than padding.
 _BATCHES_AHEAD = 4
-#: Of many batches one in 256 is measured for an estimate, of the first ones more.
+#: Mask of the batch numbers that are measured for an estimate: one in 256, more at the beginning.
 _SELDOM = 255
-#: The value of a number that lies in shared memory, or that is larger: above each budget.
+#: Maximum value of a number, above each budget; also of numbers in shared memory.
 _MOST = 1e15
 
 
@@ -248,8 +248,7 @@ class FittingQueue(BatchingQueue):
     levels: _MeasuredLevels
 
     def __init__(self, config: dict[str, Any], batching: dict[str, Any]) -> None:
-        most = config.get("max_batch_size") or 1
-        super().__init__(batching, most)
+        super().__init__(batching, config.get("max_batch_size") or 1)
         meter = Meter(config)
         self.levels = _MeasuredLevels(batching, meter)
         self._is_padded = meter.is_padded
@@ -257,8 +256,8 @@ class FittingQueue(BatchingQueue):
         self._budget = int(config_parameter(config, MAX_BATCH_COST) or 0)
         #: Batches that ended at a request which would have exceeded the budget.
         self._spent = 0
-        #: Number of waiting requests that a batch is chosen from; 0: the order is that of arrival.
-        self._window = _BATCHES_AHEAD * most if meter.likeness else 0
+        #: Number of waiting requests that a batch is chosen from; 0: it takes the first ones.
+        self._window = _BATCHES_AHEAD * self._max_batch_size if meter.likeness else 0
         self._padding = Padding(meter.likeness.input if meter.likeness else "")
 
     def _find_candidate(self, waiting: Iterable[InflightRequest]) -> BatchCandidate | None:
@@ -314,7 +313,7 @@ class FittingQueue(BatchingQueue):
         return bool(self.choose(self.levels, now_ns))
 
     def _arrange(self, waiting: list[InflightRequest], now_ns: int) -> list[InflightRequest]:
-        """Return requests that may share a batch, in the order in which it takes them.
+        """Return requests that may share a batch, in the order of their choice.
 
         Of each priority this is the oldest, then all that none may overtake, then those that are
         alike, by their distance to the oldest of all. Lower priorities follow if none was left out.
@@ -360,8 +359,7 @@ class WatchingQueue(BatchingQueue):
     """
 
     def __init__(self, config: dict[str, Any], batching: dict[str, Any], names: list[str]) -> None:
-        most = config.get("max_batch_size") or 1
-        super().__init__(batching, most)
+        super().__init__(batching, config.get("max_batch_size") or 1)
         self._start = 1 if config.get("max_batch_size") else 0
         self._estimates = [Padding(name) for name in names]
 
@@ -385,8 +383,8 @@ class WatchingQueue(BatchingQueue):
                     estimate.add(rows[at : at + count], _padded(by_size[at : at + count]))
 
     def report(self) -> dict[str, Any]:
-        most = max(self._estimates, key=lambda one: one.padded)
-        return {**super().report(), "estimate": vars(most)}
+        estimate = max(self._estimates, key=lambda one: one.padded)
+        return {**super().report(), "estimate": vars(estimate)}
 
 
 def queue_of(config: dict[str, Any]) -> Queue:

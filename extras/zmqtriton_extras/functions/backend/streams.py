@@ -104,7 +104,7 @@ class Stream:
             self.sender.is_cancelled, **({"looks": False} if is_here else {})
         )
         self.arguments: Any = None
-        #: Its cost; None before its request is read.
+        #: The cost of its request; None before the request is read.
         self.cost: Optional[float] = None
         #: True after its first response.
         self.has_begun = False

@@ -13,7 +13,7 @@ _MIN_BATCHES = 20
 _SMALL = 0.5
 #: Minimum shares of the batches for a reason: parted by the shapes of requests, or complete.
 _PARTED, _COMPLETE = 0.2, 0.5
-#: The elements that are left with `BATCH_LIKE`, of those of today, if it is worth the words.
+#: Maximum share of the elements that is left with `BATCH_LIKE`, for a finding.
 _WORTH = 0.8
 #: Requests that wait for longer than the delay and this share of an execution wait for an instance.
 _TURN = 0.25
