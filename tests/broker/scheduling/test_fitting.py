@@ -179,6 +179,26 @@ def test_the_broker_makes_the_batches_of_the_picture(
         assert batch == tuple(pictures.LENGTHS[work.id] for work in works)
 
 
+def test_sizes_of_requests_that_have_left_are_not_kept() -> None:
+    world = BrokerHarness.serving(config=config(BATCH_LIKE="shape(A)"))
+    for number in range(1, 50):
+        world.infer(F, request(number), body=body(numbers(1)))
+        world.cancel(F, number)
+    queue: Any = world.core.generations.schedulers[1].queue
+
+    assert len(queue.levels.arrived) <= 1
+
+
+def test_batches_that_end_at_the_budget_are_counted_and_those_that_are_full_are_not() -> None:
+    world = BrokerHarness.serving(config=config(BATCH_COST="elements(A)", MAX_BATCH_COST="10"))
+    for number, length in enumerate([6, 6, 1, 1, 1, 1, 1]):
+        world.infer(F, request(number), body=body(numbers(*[0] * length, shape=[1, length])))
+    world.add_stub(S)
+
+    assert [1, 4, 2] == [len(world.finish_batch(S)) for _ in range(3)]
+    assert 1 == world.figures()["batching"]["spent"]
+
+
 def test_what_likeness_would_save_is_estimated_without_it() -> None:
     world = BrokerHarness.serving(config=config())
     for number, length in enumerate([9, 1] * 8, 1):

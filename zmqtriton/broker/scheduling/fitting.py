@@ -193,15 +193,20 @@ class _MeasuredLevels(Levels):
         request.measured = self._meter.size(request.body)
         if self._meter.likeness:
             self.arrived.append((request.elements, request.measured.likeness))
-        return super().add(request)
+        level = super().add(request)
+        self._drop_left()
+        return level
 
     def take_arrived(self, count: int) -> list[_Rows]:
         """Remove and return the oldest sizes, as many as a batch has requests."""
         oldest = [self.arrived.popleft() for _ in range(min(count, len(self.arrived)))]
+        self._drop_left()
+        return oldest
+
+    def _drop_left(self) -> None:
         waiting = sum(level.size for level in self.by_priority.values())
         while len(self.arrived) > waiting:
             self.arrived.popleft()  # cancelled, or refused
-        return oldest
 
 
 class _Cost:
@@ -297,7 +302,8 @@ class FittingQueue(BatchingQueue):
     def take(self, requests: list[InflightRequest]) -> list[InflightRequest]:
         closing = self._closing
         if closing is not None and self._budget and closing.batch_key == requests[0].batch_key:
-            self._spent += len(self._within_budget([*requests, closing])[0]) == len(requests)
+            cost = _Cost(is_padded=self._is_padded)
+            self._spent += [cost.add(one) for one in (*requests, closing)][-1] > self._budget
         if self._window:
             sizes = [(one.elements, one.measured.likeness) for one in requests]
             self._padding.add(sizes, _padded(self.levels.take_arrived(len(requests))))
