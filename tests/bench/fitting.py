@@ -143,8 +143,9 @@ def main() -> None:
     print(f"{len(texts)} texts: quartiles {quartiles}, longest {max(texts)}, {ROWS} rows")
     with tempfile.TemporaryDirectory() as directory:
         threads = {"OPENBLAS_NUM_THREADS": "1", "OMP_NUM_THREADS": "1"}
-        how = {"environment": threads, "options": ["--model-control-mode=explicit"]}
-        with Server(Path(directory) / "s", frontends=(), **how) as server:
+        explicit = ["--model-control-mode=explicit"]
+        place = Path(directory) / "s"
+        with Server(place, environment=threads, options=explicit, frontends=()) as server:
             for name, config in SETTINGS.items():
                 (server.repository / name / "1").mkdir(parents=True)
                 (server.repository / name / "1" / "model.py").write_text(MODEL)
