@@ -238,6 +238,44 @@ def _batching() -> str:
     return picture("Batches with and without a delay", 394, parts)
 
 
+#: The lengths of texts in the order of arrival, and the batches that they form by each setting.
+LENGTHS = (3, 2, 4, 3, 12, 2, 11, 3, 10, 4)
+BUDGET, FITTED_ROWS = 36, (3, 8, 8)
+FITTED = {
+    "Rows: up to 3 texts": ((3, 2, 4), (3, 12, 2), (11, 3, 10), (4,)),
+    "Cost: up to 36 padded tokens": ((3, 2, 4, 3), (12, 2, 11), (3, 10, 4)),
+    "Cost and likeness": ((3, 2, 4, 3, 2, 3, 4), (12, 11, 10)),
+}
+
+
+def _fitting() -> str:
+    rule = f"Ten texts of {', '.join(map(str, LENGTHS))} tokens; memory for {BUDGET} padded tokens."
+    parts = [text(16, 24, rule, "soft")]
+    top = 54
+    for title, batches in FITTED.items():
+        padded = sum(len(batch) * max(batch) for batch in batches)
+        parts.append(text(16, top, title))
+        words = f"{len(batches)} batches, {padded} tokens computed"
+        parts.append(text(WIDTH - 16, top, words, "soft", "end"))
+        left = 16
+        for batch in batches:
+            for row, length in enumerate(batch):
+                y = top + 10 + 15 * row
+                parts.append(bar(y, left, left + 14 * length, "", "blue", 13))
+                if length < max(batch):
+                    end = left + 14 * max(batch)
+                    parts.append(bar(y, left + 14 * length, end, "", "orange", 13))
+            left += 14 * max(batch) + 18
+        top += 40 + 15 * max(map(len, batches))
+    parts += [
+        bar(top - 14, 16, 40, "", "blue", 16),
+        text(48, top - 1, "tokens of a text", "soft"),
+        bar(top - 14, 180, 204, "", "orange", 16),
+        text(212, top - 1, "padding", "soft"),
+    ]
+    return picture("Batches by rows, by cost, and by cost and likeness", top + 14, parts)
+
+
 def latencies_ms(batches: Sequence[tuple[int, int]]) -> list[int]:
     """Return the time from each request to the end of its batch."""
     ends = [begin + BASE_MS + EACH_MS * size for begin, size in batches for _ in range(size)]
@@ -354,6 +392,7 @@ def pictures() -> dict[str, str]:
         "processes.svg": _processes(),
         "repository.svg": _repository(),
         "batching.svg": _batching(),
+        "fitting.svg": _fitting(),
         "job-states.svg": _jobs(),
         "upgrade.svg": _upgrade(),
     }

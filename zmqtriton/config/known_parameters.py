@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import Any, NamedTuple, Protocol
 
 from zmqtriton import addons
+from zmqtriton.config.batch_costs import BATCH_COST, BATCH_LIKE, MAX_BATCH_COST, MAX_COST
 from zmqtriton.config.errors import Problem
 from zmqtriton.config.parameters import (
     BLS_MODELS,
@@ -194,6 +195,25 @@ _OF_EXECUTION = (
         "`true` or `false`",
         "false",
         "True: a request above `max_batch_size` is executed in parts, whose outputs are joined.",
+    ),
+    KnownParameter(
+        BATCH_COST,
+        "`elements(INPUT)`, `bytes(INPUT)`, `value(INPUT)` or `padded(INPUT)`",
+        "",
+        "The cost of a request: a batch also ends before its cost exceeds the budget.",
+    ),
+    KnownParameter(
+        MAX_BATCH_COST,
+        f"1 to {MAX_COST}",
+        "",
+        f"The budget: the maximum cost of a batch by `{BATCH_COST}`. A request above it is "
+        "executed alone.",
+    ),
+    KnownParameter(
+        BATCH_LIKE,
+        "`shape(INPUT)` or `value(INPUT)`",
+        "",
+        "Requests of one priority whose input is alike share a batch, so that less is padded.",
     ),
     KnownParameter(
         FORCE_CPU_ONLY,

@@ -17,6 +17,7 @@ from typing import Any
 
 import zmqtriton_protos
 from zmqtriton.config.backends import ENSEMBLE, PLATFORMS
+from zmqtriton.config.batch_costs import cost_problems, measured_problems
 from zmqtriton.config.ensembles import step_problems
 from zmqtriton.config.errors import FieldPath, Problem, rule_problems
 from zmqtriton_floor.errors import closest_match
@@ -272,12 +273,14 @@ def config_problems(config: Any) -> Iterator[Problem]:
         )
     yield from _metric_problems(config)
     yield from _warmup_problems(config)
+    yield from cost_problems(config)
 
 
 def tensor_problems(config: Any) -> Iterator[Problem]:
     """Return problems of inputs, outputs and batch tensors, which a model may add by completion."""
     for problem in chain(_input_output_problems(config), _batch_tensor_problems(config)):
         yield replace(problem, text=f"{problem.text} for {config.name}")
+    yield from measured_problems(config)
 
 
 def _backend_problems(config: Any) -> Iterator[Problem]:

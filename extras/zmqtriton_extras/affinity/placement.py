@@ -8,7 +8,6 @@ starts.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from itertools import islice
 
 from zmqtriton.sdk.broker import InflightRequest, Instance, Placement, Scheduler
 from zmqtriton.sdk.models import config_parameter
@@ -76,10 +75,10 @@ class AffinePlacement(Placement):
         # a full one first: of the others not all was looked at
         for instance in sorted(shares, key=lambda one: -len(shares[one])):
             share = shares[instance]
-            size = self._queue.size_of_batch(share, now_ns)
-            if size:
-                self.share = share[:size]
-                self._count(instance, share[:size])
+            batch = self._queue.choose(share, now_ns)
+            if batch:
+                self.share = batch
+                self._count(instance, batch)
                 return instance
             due_ns = self._queue.due_ns
             if due_ns and (not self.ahead.due_ns or due_ns < self.ahead.due_ns):
@@ -92,11 +91,10 @@ class AffinePlacement(Placement):
         instance = free[0] if free else self.ahead.target(self.instances, waiting, now_ns)
         if instance is None:
             return None
-        size = self._queue.size_of_batch(self._queue.levels, now_ns)
+        self.share = self._queue.choose(self._queue.levels, now_ns)
         self.ahead.due_ns = self._queue.due_ns
-        self.share = [*islice(self._queue.levels, size)]
         self.counts[HITS] += sum(request.placement > 0 for request in self.share)
-        return instance if size else None
+        return instance if self.share else None
 
     def _deal(self, loads: dict[Instance, int]) -> dict[Instance, list[InflightRequest]]:
         """Return the requests for each free instance, up to the first instance that is full.

@@ -6,6 +6,7 @@ describes the use of each metric.
 
 from __future__ import annotations
 
+import functools
 import math
 import time
 from collections import Counter
@@ -55,6 +56,16 @@ def _key(series: Series) -> tuple[str, str]:
 
 
 _Samples = Iterable[tuple[Mapping[str, str], float]]
+#: Metrics of models with `BATCH_LIKE`, with the broker's names.
+_PADDING = (
+    ("batch_elements_total", "real", "Number of elements of the input that BATCH_LIKE measures"),
+    ("batch_padded_elements_total", "padded", "Number of them with padding to the longest"),
+    (
+        "batch_padded_elements_in_order_total",
+        "otherwise",
+        "Number of them with padding if batches had been formed in the order of arrival",
+    ),
+)
 _Families = list[tuple[str, str, str, list[Series], Callable[[Series], float]]]
 
 
@@ -97,6 +108,7 @@ def _executions(all_series: list[Series], processes: Iterable[Mapping[str, Any]]
 
 
 def _request_families(all_series: list[Series]) -> _Families:
+    alike = [series for series in all_series if "padding" in series.own.get("batching", {})]
     return [
         (
             "executing_count",
@@ -133,7 +145,15 @@ def _request_families(all_series: list[Series]) -> _Families:
             [series for series in all_series if "affinity_hits" in series.own],
             lambda series: series.own["affinity_misses"],
         ),
+        *(
+            (name, "counter", text, alike, functools.partial(_padding, kind))
+            for name, kind, text in _PADDING
+        ),
     ]
+
+
+def _padding(kind: str, series: Series) -> float:
+    return float(series.own["batching"]["padding"][kind])
 
 
 def _instance_families(

@@ -127,6 +127,37 @@ def test_batches_are_split_where_that_has_a_meaning(tmp_path: Path, more: str, t
     assert problem.startswith(f"remove SPLIT_BATCHES: it is not for {text}")
 
 
+FIT = 'parameters { key: "%s" value { string_value: "%s" } }\n'
+BATCHES = "max_batch_size: 4\ndynamic_batching {}\n"
+COST = FIT % ("BATCH_COST", "elements(A)") + FIT % ("MAX_BATCH_COST", "64")
+
+
+@pytest.mark.parametrize(
+    ("more", "text"),
+    [
+        (
+            BATCHES + FIT % ("BATCH_LIKE", "size(A)"),
+            "BATCH_LIKE is 'size(A)', which is not shape(INPUT) or value(INPUT)",
+        ),
+        (BATCHES + FIT % ("BATCH_LIKE", "shape(B)"), "BATCH_LIKE measures 'B', but the inputs"),
+        (BATCHES + FIT % ("BATCH_COST", "bytes(A)"), "BATCH_COST needs MAX_BATCH_COST"),
+        (BATCHES + FIT % ("MAX_BATCH_COST", "9"), "MAX_BATCH_COST needs BATCH_COST"),
+        (BATCHES + COST.replace("64", "0"), "MAX_BATCH_COST is '0', which is no whole number"),
+        ("max_batch_size: 4\n" + COST, "BATCH_COST means nothing without dynamic_batching"),
+        ("max_batch_size: 4\nsequence_batching {}\n" + COST, "it is not for sequence_batching"),
+        (
+            BATCHES + STREAMS % 2 + FIT % ("BATCH_LIKE", "shape(A)"),
+            "remove BATCH_LIKE: it is not for MAX_STREAMS, where requests join one by one",
+        ),
+    ],
+)
+def test_measures_of_batches_are_checked(tmp_path: Path, more: str, text: str) -> None:
+    good = BATCHES + COST + FIT % ("BATCH_LIKE", "shape(A)")
+
+    assert [] == errors_of(write(tmp_path, "m", GOOD + good))
+    assert text in errors_of(write(tmp_path, "odd", GOOD + more))[0][1]
+
+
 def test_a_word_that_neither_splits_nor_does_not_is_refused(tmp_path: Path) -> None:
     [(_, problem, _)] = errors_of(write(tmp_path, "m", GOOD + PARTS % "perhaps"))
 

@@ -14,6 +14,7 @@ from __future__ import annotations
 import enum
 from abc import ABC, abstractmethod
 from collections.abc import Collection
+from typing import NamedTuple
 
 from zmqtriton.broker.memory.response_cache import CacheKey
 from zmqtriton.broker.scheduling.generation import BrokerGeneration
@@ -58,6 +59,20 @@ class Batch:
     def is_cancelled(self) -> bool:
         """True if no caller waits any more for the results of its requests."""
         return all(one.is_cancelled or one.state is ANSWERED for one in self.requests)
+
+
+class Size(NamedTuple):
+    """The size of a request's inputs, as its batcher measures them."""
+
+    #: The sum for its rows.
+    cost: float
+    #: The sizes of its largest row in each dimension: for a padded cost, and for likeness.
+    largest: tuple[float, ...]
+    likeness: tuple[float, ...]
+
+
+#: The size of a request that has no measure.
+NO_SIZE = Size(0, (), ())
 
 
 class QueuePlace(ABC):
@@ -115,6 +130,8 @@ class InflightRequest:
         #: Name of the request in every process: the serial of the peer that made it, and its id
         #: there.
         "key",
+        #: Size of its inputs, if its batcher measures them.
+        "measured",
         #: Key for its answer after a cache miss, and the time of the lookup in ns; None without a
         #: miss.
         "miss",
@@ -190,6 +207,7 @@ class InflightRequest:
         self.miss: tuple[CacheKey, int] | None = None
         self.batch: Batch | None = None
         self.caller: Batch | None = None
+        self.measured = NO_SIZE
 
     def adapt_call(self) -> None:
         """Complete a request that a model has made.

@@ -89,6 +89,10 @@ class PriorityLevel(QueuePlace):
         """Remove a request that no caller waits for."""
         request.place = None
         self.size -= 1
+        self._drop_left()
+
+    def _drop_left(self) -> None:
+        """Drop requests that have left before they reach the head, if there are many."""
         if len(self.in_time) + len(self._late) > 2 * self.size + 64:
             self.in_time = deque(self._waiting_in_time())
             self._late = deque(r for r in self._late if r.place is self)
@@ -108,6 +112,7 @@ class PriorityLevel(QueuePlace):
         (self._late if request.is_late else self.in_time).remove(request)
         request.place = None
         self.size -= 1
+        self._drop_left()
 
     def _waiting_in_time(self) -> Iterator[InflightRequest]:
         return (r for r in self.in_time if r.place is self and not r.is_late)
@@ -198,6 +203,13 @@ class Queue:
         """Return the number of these waiting requests that form a batch now; 0 if none is due."""
         return 1 if any(True for _ in waiting) else 0
 
+    def choose(self, waiting: Iterable[InflightRequest], now_ns: int) -> list[InflightRequest]:
+        """Return the requests among these waiting ones that form a batch now; [] if none is due.
+
+        The caller takes them.
+        """
+        return [*itertools.islice(waiting, self.size_of_batch(waiting, now_ns))]
+
     def is_ready(self, now_ns: int) -> bool:
         """True if there is a batch to take."""
         return any(level.size for level in self.levels.by_priority.values())
@@ -207,7 +219,7 @@ class Queue:
         return list(self.levels)
 
 
-class _BatchCandidate(NamedTuple):
+class BatchCandidate(NamedTuple):
     """The next possible batch."""
 
     #: Number of requests that fit together, and the sum of their sizes.
@@ -307,7 +319,7 @@ class BatchingQueue(Queue):
         self.due_ns = due_ns
         return 0
 
-    def _find_candidate(self, waiting: Iterable[InflightRequest]) -> _BatchCandidate | None:
+    def _find_candidate(self, waiting: Iterable[InflightRequest]) -> BatchCandidate | None:
         """Find the next possible batch; None without a request.
 
         A request that is too large by itself was checked against another configuration, and becomes
@@ -320,7 +332,7 @@ class BatchingQueue(Queue):
             if key is None:
                 key, oldest_ns = request.batch_key, request.queued_ns
             if larger > self._max_batch_size or request.batch_key != key or count == MAX_ROWS:
-                return make(_BatchCandidate, (max(count, 1), size, preferred, oldest_ns, request))
+                return make(BatchCandidate, (max(count, 1), size, preferred, oldest_ns, request))
             if larger > self._target_size and count and not preferred and self._delay_ns:
                 # as in Triton: what would exceed all preferred sizes ends a batch without one, too
                 preferred = count
@@ -328,7 +340,7 @@ class BatchingQueue(Queue):
             oldest_ns = min(oldest_ns, request.queued_ns)
             if size in self._preferred:
                 preferred = count
-        return make(_BatchCandidate, (count, size, preferred, oldest_ns, None)) if count else None
+        return make(BatchCandidate, (count, size, preferred, oldest_ns, None)) if count else None
 
     def _pop(self, count: int) -> list[InflightRequest]:
         """Remove and return the next `count` requests; there must be as many."""
@@ -337,11 +349,3 @@ class BatchingQueue(Queue):
             while level.size and len(batch) < count:
                 batch.append(level.pop())
         return batch
-
-
-def queue_of(config: dict[str, Any]) -> Queue:
-    """Make the queue that a configuration requires."""
-    batching = config.get("dynamic_batching")
-    if batching is None:
-        return Queue({})
-    return BatchingQueue(batching, config.get("max_batch_size") or 1)

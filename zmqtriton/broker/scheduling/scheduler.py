@@ -6,8 +6,8 @@ Any idle instance takes the queue's next batch; `batching` forms the batches.
 from __future__ import annotations
 
 from zmqtriton.broker.requests.inflight import InflightRequest
-from zmqtriton.broker.scheduling.batching import queue_of
 from zmqtriton.broker.scheduling.execution_rate import ExecutionRate, Refusal
+from zmqtriton.broker.scheduling.fitting import queue_of
 from zmqtriton.broker.scheduling.generation import BrokerGeneration
 from zmqtriton.broker.scheduling.instances import Instance
 from zmqtriton.broker.scheduling.placement import Placement, SendingAhead

@@ -34,8 +34,13 @@ class Settings(NamedTuple):
     instances: int
     #: Maximum number of streams in a step; 0 if it is not a class with `admit` and `step`.
     streams: int = 0
-    #: Units of room that all streams share; the method `units` counts them. 0: no limit.
-    room: float = 0
+    #: Maximum cost of a call, or of all open streams together. 0: no limit.
+    budget: float = 0
+    #: Cost of an entry: a function, or a measure such as "bytes(text)"; of a stream it is the
+    #: method `cost`.
+    cost: Any = ""
+    #: Measure of the entries that should be alike in a batch, such as "shape(text)".
+    like: str = ""
     #: Maximum bytes of a JSON argument, such as a dict or a dataclass.
     json_bytes: int = documents.LIMITS.bytes
     #: True if `__init__` runs once, before instances are forked; None: if instances are forks.
@@ -50,7 +55,9 @@ def model(
     delay_ms: float = 0,
     instances: int = 1,
     streams: int = 0,
-    room: float = 0,
+    budget: float = 0,
+    cost: Any = "",
+    like: str = "",
     json_bytes: int = documents.LIMITS.bytes,
     keeps: bool | None = None,
 ) -> Any:
@@ -65,8 +72,13 @@ def model(
             "batch and delay_ms must be 0 or more, and instances 1 or more",
         ),
         (
-            streams < 0 or room < 0 or (streams and batch) or (room and not streams),
-            "streams must be 1 or more, without batch",
+            streams < 0 or budget < 0 or (streams and batch),
+            "streams must be 1 or more, without batch, and budget 0 or more",
+        ),
+        ((cost or like) and not batch, "cost and like are for functions with batch"),
+        (
+            budget and not streams if not cost else not budget,
+            "cost needs a budget, and budget a cost: budget=4096, cost=len",
         ),
         (json_bytes < 1, "json_bytes must be 1 or more"),
     )
@@ -76,7 +88,9 @@ def model(
 
     def mark(marked: Any) -> Any:
         own_name = name or model_name(marked.__name__)
-        settings = Settings(own_name, batch, delay_ms, instances, streams, room, json_bytes, keeps)
+        settings = Settings(
+            own_name, batch, delay_ms, instances, streams, budget, cost, like, json_bytes, keeps
+        )
         setattr(marked, MARK, settings)
         return marked
 

@@ -7,6 +7,8 @@ rejects, fails only that request.
 
 from __future__ import annotations
 
+import inspect
+import math
 import os
 import traceback
 from typing import Any, Coroutine, Dict, List, NamedTuple, Optional, Sequence
@@ -254,9 +256,36 @@ class Batch:
 
     async def run(self, function: Function) -> List[Any]:
         """Make all calls, and return a response for each request."""
-        calls = [self._finish(call, function) for call in self._calls.values()]
-        await each_of(calls, overlap=self._signature.is_async)
+        calls = [part for call in self._calls.values() for part in self._within_budget(call)]
+        finished = [self._finish(call, function) for call in calls]
+        await each_of(finished, overlap=self._signature.is_async)
         return [self._response(place) for place in range(len(self._rows))]
+
+    def _within_budget(self, entries: List[_Entry]) -> List[List[_Entry]]:
+        """Divide the entries of a call into calls whose costs are within the budget.
+
+        An entry above the budget is alone.
+        """
+        settings = self._signature.settings
+        if not callable(settings.cost):
+            return [entries]
+        parts: List[List[_Entry]] = []
+        names, spent = inspect.signature(settings.cost).parameters, math.inf
+        for entry in entries:
+            try:
+                values = {name: entry.values[name] for name in names if name in entry.values}
+                cost = float(settings.cost(**values))
+                if not cost >= 0:
+                    raise Refused(f"its cost is {cost:g}, which must be a number from 0 on")
+            except Exception as error:  # noqa: BLE001 - the requester is told of it
+                self._failures[entry.request] = error
+                continue
+            spent += cost
+            if spent > settings.budget:
+                parts.append([])
+                spent = cost
+            parts[-1].append(entry)
+        return parts
 
     async def _finish(self, entries: List[_Entry], function: Function) -> None:
         """Call the function for these entries, and again without the entries that it rejects."""

@@ -24,17 +24,17 @@ class FunctionWork(Work):
     """Runs a class with `admit` and `step`, which take and return values instead of requests."""
 
     def __init__(self, model: Any, signature: signature.Signature) -> None:
-        super().__init__(model, signature.settings.streams, signature.settings.room)
+        super().__init__(model, signature.settings.streams, signature.settings.budget)
         self._signature = signature
-        #: Defaults of `admit`, which `units` gets as well.
+        #: Defaults of `admit`, which `cost` gets as well.
         self._defaults = {p.name: p.default for p in signature.parameters if p.has_default}
 
     def read(self, request: Any) -> Any:
         tensors = calls.tensors_of(request)
         return {**self._defaults, **calls.arguments(self._signature, request, tensors)}
 
-    def units(self, arguments: Any) -> float:
-        return float(self._model.units(**arguments))
+    def cost(self, arguments: Any) -> float:
+        return float(self._model.cost(**arguments))
 
     def admit(self, arguments: Any) -> Any:
         try:

@@ -157,6 +157,8 @@ def _signature(marked: Any, function: Any, hints: Dict[str, Any]) -> Signature:
     for is_there, text in faults:
         if is_there:
             raise HintError(text)
+    if settings.cost:
+        settings = settings._replace(cost=_cost_of(settings.cost, parameters))
     fields_of, outputs = _outputs(returned, has_batches=settings.batch > 0)
     is_async = inspect.iscoroutinefunction(function) or inspect.isasyncgenfunction(function)
     about = inspect.getdoc(function) or (settings.streams and inspect.getdoc(marked)) or ""
@@ -169,6 +171,27 @@ def _signature(marked: Any, function: Any, hints: Dict[str, Any]) -> Signature:
     return Signature(
         settings, parameters, outputs, fields_of, is_stream, is_async, about, place, is_checked
     )
+
+
+def _cost_of(cost: Any, parameters: List[Parameter]) -> Any:
+    """Return the measure of a cost that the broker can take, or else its function.
+
+    Raises HintError.
+    """
+    if isinstance(cost, str):
+        return cost
+    if cost is len:
+        lists = [each for each in parameters if each.has_entries]
+        kind = lists[0].kind
+        is_text = kind.datatype == "TYPE_STRING" and not getattr(kind, "depth", 1)
+        if len(lists) > 1 or not (is_text or kind.dims[0] == -1):
+            raise HintError("cost=len is for one list of texts, of lists or of arrays")
+        return f"{'bytes' if is_text else 'elements'}({lists[0].name})"
+    names = {each.name for each in parameters}
+    strange = [name for name in inspect.signature(cost).parameters if name not in names]
+    if strange:
+        raise HintError(f"cost has the parameter '{strange[0]}', which the function lacks")
+    return cost
 
 
 def _function_of(marked: Any, settings: Settings) -> Any:
@@ -188,7 +211,7 @@ def _function_of(marked: Any, settings: Settings) -> Any:
 
 def _admit_of(marked: Any, settings: Settings) -> Any:
     """Return `admit` of a class with streams. Raises HintError if a method is missing."""
-    names = ["admit", "step", *["units"][: settings.room > 0]]
+    names = ["admit", "step", *["cost"][: settings.budget > 0]]
     for name in names:
         method = getattr(marked, name, None)
         if not callable(method):
@@ -300,13 +323,13 @@ def complete(config: Any, signature: Signature) -> Any:
     document = config.as_dict()
     if signature.is_stream or document.get("model_transaction_policy"):
         config.set_model_transaction_policy({"decoupled": signature.is_stream})
-    _complete_batching(config, signature.settings)
+    _complete_batching(config, signature)
     _complete_instances(document, signature)
     return config
 
 
-def _complete_batching(config: Any, settings: Settings) -> None:
-    document = config.as_dict()
+def _complete_batching(config: Any, signature: Signature) -> None:
+    document, settings = config.as_dict(), signature.settings
     if not (settings.batch and document.get("max_batch_size")):
         config.set_max_batch_size(settings.batch)
     if settings.batch and "sequence_batching" not in document:
@@ -314,6 +337,19 @@ def _complete_batching(config: Any, settings: Settings) -> None:
         if settings.delay_ms:
             delay = {"max_queue_delay_microseconds": round(1000 * settings.delay_ms)}
             document["dynamic_batching"] = {**delay, **document["dynamic_batching"]}
+    parameters = document.setdefault("parameters", {})
+    measures = {"BATCH_LIKE": settings.like}
+    if settings.cost and isinstance(settings.cost, str):
+        measures.update(BATCH_COST=settings.cost, MAX_BATCH_COST=f"{round(settings.budget)}")
+    for name, text in measures.items():
+        if text:
+            parameters.setdefault(name, {"string_value": text})
+    measured = " ".join(measures.values())
+    for each in signature.parameters:
+        # the function gets each entry by itself, so their sizes may differ
+        if each.has_entries and not each.kind.is_row and f"({each.name})" in measured:
+            (entry,) = [one for one in document["input"] if one["name"] == each.name]
+            entry["allow_ragged_batch"] = -1 in each.kind.dims
 
 
 def _complete_instances(document: Dict[str, Any], signature: Signature) -> None:

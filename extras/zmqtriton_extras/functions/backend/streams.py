@@ -44,12 +44,12 @@ _TOO_LARGE = Refused(
 
 
 class Work:
-    """Calls the methods of a model with `admit` and `step`, and perhaps `leave` and `units`."""
+    """Calls the methods of a model with `admit` and `step`, and perhaps `leave` and `cost`."""
 
-    def __init__(self, model: Any, streams: int, room: float = 0) -> None:
+    def __init__(self, model: Any, streams: int, budget: float = 0) -> None:
         self.streams = streams
-        #: Units of room that all streams share; 0: no limit except `streams`.
-        self.room = room
+        #: Maximum cost of all streams together; 0: no limit except `streams`.
+        self.budget = budget
         self.step: Callable[[List[Any]], Any] = model.step
         self.leave: Callable[[Any], Any] = getattr(model, "leave", id)  # id does nothing
         #: The model's `sleep` and `wake_up`, if it has them.
@@ -57,11 +57,11 @@ class Work:
         self._model = model
 
     def read(self, request: Any) -> Any:
-        """Return the arguments of `admit` and `units` for a request. Raises MismatchError."""
+        """Return the arguments of `admit` and `cost` for a request. Raises MismatchError."""
         return request
 
-    def units(self, arguments: Any) -> float:
-        return float(self._model.units(arguments))
+    def cost(self, arguments: Any) -> float:
+        return float(self._model.cost(arguments))
 
     def admit(self, arguments: Any) -> Any:
         return self._model.admit(arguments)
@@ -76,6 +76,7 @@ class Stream:
     __slots__ = (
         "arguments",
         "arrived_s",
+        "cost",
         "flush",
         "has_begun",
         "how",
@@ -85,7 +86,6 @@ class Stream:
         "request",
         "sender",
         "state",
-        "units",
     )
 
     def __init__(self, request: Any, arrived_s: float = 0.0) -> None:
@@ -104,8 +104,8 @@ class Stream:
             self.sender.is_cancelled, **({"looks": False} if is_here else {})
         )
         self.arguments: Any = None
-        #: Units of room that it needs; None before its request is read.
-        self.units: Optional[float] = None
+        #: The cost of its request; None before the request is read.
+        self.cost: Optional[float] = None
         #: True after its first response.
         self.has_begun = False
         #: The state that `admit` has returned.
@@ -121,10 +121,10 @@ class Streams:
         self._flush = flush
         self.waiting: Deque[Stream] = deque()
         self.open: List[Stream] = []
-        #: True if the first waiting request needs more room than is free.
+        #: True if the first waiting request costs more than is free of the budget.
         self.is_full = False
-        #: Free units of room.
-        self._free = work.room
+        #: The part of the budget that is free.
+        self._free = work.budget
         #: Number of streams that the last step left out since clients have responses to read.
         self.behind = 0
         #: Number of these streams whose clients are slow. Other clients may have lost responses
@@ -204,19 +204,17 @@ class Streams:
     def _enter(self, stream: Stream) -> None:
         """Call `admit` for a request. Raises Full without room, and the model's errors."""
         work = self._work
-        if stream.units is None:
+        if stream.cost is None:
             stream.arguments = work.read(stream.request)
-            stream.units = work.units(stream.arguments) if work.room else 0
-            if not 0 <= stream.units < math.inf:
-                raise Refused(
-                    f"it needs {stream.units:g} of the room, which must be a number from 0 on"
-                )
-            if stream.units > work.room:
-                raise Refused(f"it needs {stream.units:g} of the room, which is {work.room:g}")
-        if stream.units > self._free:
+            stream.cost = work.cost(stream.arguments) if work.budget else 0
+            if not 0 <= stream.cost < math.inf:
+                raise Refused(f"its cost is {stream.cost:g}, which must be a number from 0 on")
+            if stream.cost > work.budget:
+                raise Refused(f"its cost is {stream.cost:g}, and the budget {work.budget:g}")
+        if stream.cost > self._free:
             raise Full
         stream.state = work.admit(stream.arguments)
-        self._free -= stream.units
+        self._free -= stream.cost
         stream.arguments = stream.request = None  # the model keeps of it what it needs
 
     def _take(self, stream: Stream, result: Any) -> None:
@@ -254,7 +252,7 @@ class Streams:
             failure(error)  # it is logged
         stream.state = None
         self.open.remove(stream)  # only now: a model without streams may sleep
-        self._free += stream.units or 0
+        self._free += stream.cost or 0
 
 
 class Measures:

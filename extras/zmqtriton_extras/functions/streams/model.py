@@ -54,8 +54,8 @@ class TritonPythonModel:
             self._model.initialize(args)
         row = config.get("parameters", {}).get(MAX_STREAMS, {})
         streams = int(row.get("string_value", _STREAMS))
-        room = getattr(self._model, "room", 0)
-        self._loop = StreamLoop(Work(self._model, streams, room), args)
+        budget = getattr(self._model, "budget", 0)
+        self._loop = StreamLoop(Work(self._model, streams, budget), args)
         vars(self).update(self._loop.calls())
         if hasattr(self._model, "is_ready"):
             self.is_ready = self._model.is_ready

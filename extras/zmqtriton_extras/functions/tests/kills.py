@@ -50,9 +50,9 @@ def generator(size: int, pieces: int) -> Iterator[Array["UINT8", -1]]:
         yield np.full(size, number, np.uint8)
 """
 _STEPS = """
-@model(streams=8, room=2)
+@model(streams=8, budget=2)
 class Steps:
-    def units(self, size: int, pieces: int) -> int:
+    def cost(self, size: int, pieces: int) -> int:
         return 1
 
     def admit(self, size: int, pieces: int) -> list:

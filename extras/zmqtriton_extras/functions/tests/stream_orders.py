@@ -1,7 +1,7 @@
 """Explores all orders in which streams arrive, step, are cancelled, fall behind and end.
 
 A state is reached by the actions that lead to it, which are done again in a new world. A state that
-was seen is left. Requests are told apart by the units of room that they need.
+was seen is left. Requests are told apart by the costs.
 """
 
 from __future__ import annotations
@@ -79,7 +79,7 @@ class Request:
 class World:
     """A model with its streams, which keeps what each of its methods got."""
 
-    room = ROOM
+    budget = ROOM
 
     def __init__(self, needs: tuple[int, ...]) -> None:
         self._needs = needs
@@ -97,7 +97,7 @@ class World:
 
     # ------------------------------------------------------------ the model
 
-    def units(self, request: Request) -> int:
+    def cost(self, request: Request) -> int:
         return self._needs[request.number]
 
     def admit(self, request: Request) -> int:

@@ -171,6 +171,72 @@ def test_a_batch_has_the_entries_of_requests_with_equal_values(tmp_path: Path) -
     assert [2] == [group["count"] for group in config["instance_group"]]
 
 
+BUDGET = """
+from typing import List
+from zmqtriton import model
+
+def cost_of(text: str, words: int = 1) -> float:
+    return float(text) * words
+
+@model(batch=8, HEAD)
+def caption(text: List[str], words: int = 1) -> List[str]:
+    return [" ".join(text)] * len(text)
+"""
+
+
+def test_a_function_of_the_cost_divides_calls(tmp_path: Path) -> None:
+    head = "cost=cost_of, budget=10"
+    requests = [["4"], ["5", "1"], ["20"], ["-1"], ["x"], ["3"]]
+    with loaded(tmp_path, BUDGET.replace("HEAD", head)) as model:
+        parameters = model.config["parameters"]
+        responses = model.execute(
+            [{"text": np.array([[each] for each in texts], object)} for texts in requests]
+        )
+
+    answers = [each.outputs["output"].ravel().tolist() for each in responses if not each.error]
+    assert [[b"4 5 1"], [b"4 5 1"] * 2, [b"20"], [b"3"]] == answers
+    errors = [each.error.text for each in responses if each.error]
+    assert "its cost is -1, which must be a number from 0 on" == errors[0]
+    assert "ValueError: could not convert string to float: 'x'" == errors[1]
+    assert "BATCH_COST" not in parameters
+
+
+@pytest.mark.parametrize(
+    ("hint", "head", "measures"),
+    [
+        ("str", "cost=len, budget=99", {"BATCH_COST": "bytes(text)", "MAX_BATCH_COST": "99"}),
+        ("List[int]", "cost=len, budget=9", {"BATCH_COST": "elements(text)"}),
+        ("List[int]", 'like="shape(text)"', {"BATCH_LIKE": "shape(text)"}),
+        ("str", 'cost="padded(text)", budget=9', {"BATCH_COST": "padded(text)"}),
+    ],
+)
+def test_measures_that_hints_have_are_the_brokers(
+    tmp_path: Path, hint: str, head: str, measures: dict[str, str]
+) -> None:
+    source = BUDGET.replace("HEAD", head).replace("text: List[str]", f"text: List[{hint}]")
+    with loaded(tmp_path, source) as model:
+        parameters, (text, *_) = model.config["parameters"], model.config["input"]
+
+    texts = {name: parameters[name]["string_value"] for name in measures}
+    assert measures == texts
+    assert (hint != "str") == bool(text.get("allow_ragged_batch"))
+
+
+@pytest.mark.parametrize(
+    ("head", "text"),
+    [
+        ("cost=lambda t: 1, budget=9", "cost has the parameter 't', which the function lacks"),
+        ("cost=len, budget=9", "cost=len is for one list of texts, of lists or of arrays"),
+        ("cost=len", "cost needs a budget, and budget a cost"),
+        ("budget=9", "cost needs a budget, and budget a cost"),
+    ],
+)
+def test_a_cost_that_cannot_be_taken_is_refused(tmp_path: Path, head: str, text: str) -> None:
+    source = BUDGET.replace("HEAD", head).replace("text: List[str]", "text: List[int]")
+    with pytest.raises(Exception, match=text), loaded(tmp_path, source):
+        pass
+
+
 def test_a_failed_entry_fails_its_request_alone(tmp_path: Path) -> None:
     with loaded(tmp_path, BATCH) as model:
         responses = model.execute(

@@ -56,7 +56,7 @@ def test_a_request_that_fits_into_no_room_is_refused() -> None:
     world.do(("arrives",))
     world.do(("step", "piece", "piece"))
 
-    assert ["it needs 4 of the room, which is 3"] == texts(world, 0)
+    assert ["its cost is 4, and the budget 3"] == texts(world, 0)
 
 
 def test_an_error_that_names_a_stream_ends_that_alone() -> None:
@@ -170,10 +170,10 @@ from zmqtriton import End, Failed, Full, Refused, model
 
 steps = []
 
-@model(streams=2, room=10)
+@model(streams=2, budget=10)
 class Caption:
     '''Counts down.'''
-    def units(self, text: str, times: int) -> float:
+    def cost(self, text: str, times: int) -> float:
         return {"nan": float("nan"), "infinite": float("inf")}.get(text, times)
 
     def admit(self, text: str, times: int = 2) -> dict:
@@ -261,13 +261,13 @@ def test_errors_reach_their_requests_and_the_model_goes_on(counting: Any, text: 
 def test_units_that_are_no_number_from_0_on_take_no_limit_away(
     counting: Any, text: str, times: int
 ) -> None:
-    assert "of the room, which must be a number from 0 on" in error_of(counting, text, times)
-    assert "it needs 11 of the room, which is 10" == error_of(counting, "a", 11)
+    assert "which must be a number from 0 on" in error_of(counting, text, times)
+    assert "its cost is 11, and the budget 10" == error_of(counting, "a", 11)
     assert ["a0"] == ask(counting, "a", 1)
 
 
 def test_a_request_that_needs_more_than_the_room_is_refused(counting: Any) -> None:
-    assert "it needs 11 of the room, which is 10" == error_of(counting, "a", 11)
+    assert "its cost is 11, and the budget 10" == error_of(counting, "a", 11)
 
 
 def test_units_are_counted_with_the_defaults_of_admit(counting: Any) -> None:
@@ -310,9 +310,9 @@ def test_a_class_without_its_methods_says_what_it_lacks(tmp_path: Path, source: 
 
 @pytest.mark.parametrize(
     "arguments",
-    [{"streams": -1}, {"streams": 2, "batch": 2}, {"room": 5}, {"streams": 2, "room": -1}],
+    [{"streams": -1}, {"streams": 2, "batch": 2}, {"streams": 2, "budget": -1}],
 )
-def test_streams_have_no_batch_and_room_is_of_streams(arguments: dict[str, Any]) -> None:
+def test_streams_have_no_batch_and_a_budget_of_0_or_more(arguments: dict[str, Any]) -> None:
     with pytest.raises(ValueError, match="streams must be 1 or more"):
         model(**arguments)
 
@@ -324,7 +324,7 @@ from zmqtriton import End, Full
 
 
 class TritonPythonModel:
-    room = 4
+    budget = 4
 
     @staticmethod
     def auto_complete_config(config):
@@ -335,7 +335,7 @@ class TritonPythonModel:
     def initialize(self, args):
         self.is_initialized = args["model_name"] == "plain"
 
-    def units(self, request):
+    def cost(self, request):
         return self.number(request)
 
     def admit(self, request):
@@ -362,7 +362,7 @@ class TritonPythonModel:
 def test_a_class_with_pb_utils_has_the_same_loop(tmp_path: Path) -> None:
     with loaded(tmp_path, PLAIN, 'backend: "streams"', "plain") as model:
         answers = [list(model.stream(N=np.array([n], np.int32))) for n in (4, 3)]
-        with pytest.raises(ZmqTritonError, match="it needs 5 of the room, which is 4"):
+        with pytest.raises(ZmqTritonError, match="its cost is 5, and the budget 4"):
             list(model.stream(N=np.array([5], np.int32)))
         assert "64" == model.config["parameters"]["MAX_STREAMS"]["string_value"]
 

@@ -13,6 +13,8 @@ _MIN_BATCHES = 20
 _SMALL = 0.5
 #: Minimum shares of the batches for a reason: parted by the shapes of requests, or complete.
 _PARTED, _COMPLETE = 0.2, 0.5
+#: Maximum share of the elements that is left with `BATCH_LIKE`, for a finding.
+_WORTH = 0.8
 #: Requests that wait for longer than the delay and this share of an execution wait for an instance.
 _TURN = 0.25
 #: Advised delay as a multiple of the execution time: _SHORT_DELAY if requests come while an
@@ -27,11 +29,29 @@ def find_small_batches(facts: Facts) -> Iterator[Finding]:
     for row in facts.rows("counts"):
         batching = row.get("batching")
         if batching and batching["batches"] >= _MIN_BATCHES:
+            yield from _find_padding(facts, batching.get("estimate"))
             size = batching["elements"] / batching["batches"]
             if size < _SMALL * batching["target"]:
                 text = f"its batches have {size:.3g} of {batching['target']}: "
                 reason, advice = _reason(row, batching)
                 yield note(text + reason, advice, f"zmqtriton-ctl stats {facts.word}")
+
+
+def _find_padding(facts: Facts, estimate: Mapping[str, Any] | None) -> Iterator[Finding]:
+    """Tell what padding costs, and what `BATCH_LIKE` would save by the batches that were looked at.
+
+    The server does not know whether the model pads.
+    """
+    if estimate and estimate["otherwise"] < _WORTH * estimate["padded"]:
+        name, real = estimate["input"], estimate["real"]
+        now, then = (1 - real / estimate[key] for key in ("padded", "otherwise"))
+        yield note(
+            f"requests of unlike size share its batches: if it pads '{name}' to the longest, "
+            f"{now:.0%} of the elements are padding",
+            f'Set the parameter BATCH_LIKE: "shape({name})" in config.pbtxt to put like requests '
+            f"together; padding would then be {then:.0%}.",
+            f"zmqtriton-ctl stats {facts.word}",
+        )
 
 
 def _reason(row: Mapping[str, Any], batching: Mapping[str, Any]) -> tuple[str, str]:
@@ -45,6 +65,12 @@ def _reason(row: Mapping[str, Any], batching: Mapping[str, Any]) -> tuple[str, s
     count, delay_us = batching["batches"], batching["delay_us"]
     if batching["parted"] > _PARTED * count:
         return _of_shapes(batching)
+    if batching.get("spent", 0) > _PARTED * count:
+        return (
+            f"{batching['spent']} of {count} ended at the budget of {batching['budget']}",
+            "Raise MAX_BATCH_COST in config.pbtxt if the memory and the time of one execution "
+            "allow it.",
+        )
     executed = row.get("executed") or 1
     execution_ms = row.get("compute_ns", 0) / executed / 1e6
     takes_turns = Facts.queue_ms(row) - delay_us / 1e3 > _TURN * execution_ms
@@ -78,5 +104,6 @@ def _of_shapes(batching: Mapping[str, Any]) -> tuple[str, str]:
     names = ", ".join(f"'{name}'" for name in shapes) or "an input"
     return f"{share} another shape of {names}", (
         "Pad it to one shape in the client; or set allow_ragged_batch: true for it in config.pbtxt "
-        "if execute() takes requests of several shapes."
+        "if execute() takes requests of several shapes. "
+        'The parameter BATCH_LIKE, such as "shape(INPUT)", puts equal shapes together.'
     )

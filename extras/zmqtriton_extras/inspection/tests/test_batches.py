@@ -40,6 +40,7 @@ def test_few_or_large_enough_batches_are_not_told(batching: dict[str, int]) -> N
             "30 of 100 ended at a request with another",
         ),
         ({"parted": 30}, "another shape of an input"),
+        ({"spent": 30, "budget": 64}, "30 of 100 ended at the budget of 64 Raise MAX_BATCH_COST"),
         ({"complete": 60}, "most have all requests that there are"),
         ({}, "max_queue_delay_microseconds is 0, and a free instance takes the few"),
         ({}, "Set max_queue_delay_microseconds: 2000 in dynamic_batching"),
@@ -52,3 +53,13 @@ def test_the_reason_for_small_batches_is_told(batching: dict[str, Any], said: st
 
     assert text.startswith("its batches have 1.5 of 8: ")
     assert said in text
+
+
+def test_what_padding_costs_and_likeness_would_save_is_told() -> None:
+    estimate = {"input": "A", "real": 300, "padded": 1000, "otherwise": 400}
+    [text] = texts(elements=800, estimate=estimate)
+
+    assert "if it pads 'A' to the longest, 70% of the elements are padding" in text
+    assert 'BATCH_LIKE: "shape(A)"' in text
+    assert "padding would then be 25%" in text
+    assert [] == texts(elements=800, estimate={**estimate, "otherwise": 900})

@@ -19,6 +19,8 @@ UNFOLLOWED: dict[str, str] = {
 ELSEWHERE = {
     "Requests with and without": f"{_OWN}test_small_batches.py"
     "::test_optional_inputs_part_batches_until_all_send_them",
+    "Set the parameter BATCH_LIKE": f"{_OWN}test_small_batches.py"
+    "::test_padding_is_told_and_likeness_saves_some",
     "Raise MAX_STREAMS in config.pbtxt": "system/scheduling/test_streams.py"
     "::test_explain_says_that_requests_wait_for_a_stream_and_its_command_helps",
     "They wait for a stream to end": "system/scheduling/test_streams.py"

@@ -30,12 +30,12 @@ def note(**row):
     with open(os.path.join(PLACE, "journal"), "a") as journal:
         journal.write(json.dumps(row) + chr(10))
 
-@model(streams={streams}, room={room})
+@model(streams={streams}, budget={budget})
 class Count:
     def __init__(self):
         self.steps = 0
 
-    def units(self, name: str, pieces: int = 0, size: int = 0) -> int:
+    def cost(self, name: str, pieces: int = 0, size: int = 0) -> int:
         return 1
 
     def admit(self, name: str, pieces: int = 0, size: int = 0) -> dict:
@@ -80,8 +80,8 @@ class Journal:
         place.chmod(0o777)
         self.place = place
 
-    def source(self, streams: int = 64, room: int = 0) -> str:
-        return MODEL.format(place=str(self.place), streams=streams, room=room)
+    def source(self, streams: int = 64, budget: int = 0) -> str:
+        return MODEL.format(place=str(self.place), streams=streams, budget=budget)
 
     def rows(self) -> list[dict[str, Any]]:
         path = self.place / "journal"

@@ -481,7 +481,7 @@ def test_explain_says_what_streams_wait_for(tmp_path: Path) -> None:
     tmp_path.chmod(0o777)
     journals = {name: Journal(tmp_path / name) for name in ("room", "few")}
     server = Server(tmp_path / "server", options=(runtime_in(tmp_path),), frontends=("metrics",))
-    server.write_model("room", "", journals["room"].source(room=2).replace("Count", "Room"))
+    server.write_model("room", "", journals["room"].source(budget=2).replace("Count", "Room"))
     server.write_model("few", "", journals["few"].source(streams=2).replace("Count", "Few"))
     with server:
         for name, journal in journals.items():

@@ -65,12 +65,15 @@ class Batches:
         self._server = server
         self._numbers = itertools.count(1)
 
-    def configure(self, more: str, *, ragged: bool = False, instances: int = 1) -> None:
+    def configure(
+        self, more: str, *, ragged: bool = False, instances: int = 1, rows: int = 16
+    ) -> None:
         """Load the model anew; its counts begin anew, too."""
         directory = self._server.repository / "small"
         (directory / "1").mkdir(parents=True, exist_ok=True)
         (directory / "1" / "model.py").write_text(MODEL)
         text = CONFIG.replace("RAGGED", "allow_ragged_batch: true" if ragged else "")
+        text = text.replace("max_batch_size: 16", f"max_batch_size: {rows}")
         group = f"instance_group {{ count: {instances} kind: KIND_CPU }}\n"
         number = f'parameters {{ key: "n" value {{ string_value: "{next(self._numbers)}" }} }}\n'
         (directory / "config.pbtxt").write_text(text + more + group + number)
@@ -118,6 +121,10 @@ def shaped(client: int) -> dict[str, Any]:
     return {"X": np.ones([1, 3 + client], np.float32)}
 
 
+def unlike(client: int) -> dict[str, Any]:
+    return {"X": np.ones([1, 3 + 97 * (client % 2)], np.float32)}
+
+
 def partly(client: int) -> dict[str, Any]:
     return {**plain(client), **({"O": np.ones([1, 1], np.float32)} if client % 2 else {})}
 
@@ -137,6 +144,24 @@ def test_other_shapes_are_told_with_the_input_and_ragged_batches_fill(batches: B
 
     assert batches.run(CLIENTS, shaped) > 2 * before
     assert "shape" not in batches.explain()[0]
+
+
+def test_padding_is_told_and_likeness_saves_some(batches: Batches, server: Server) -> None:
+    batches.configure(NO_DELAY, ragged=True, rows=2)
+    batches.run(CLIENTS, unlike)
+    text, advice = batches.explain()
+    assert "if it pads 'X' to the longest" in text
+    like = re.search(r"BATCH_LIKE: \"(shape\(X\))\"", advice)
+    assert like is not None
+
+    parameter = f'parameters {{ key: "BATCH_LIKE" value {{ string_value: "{like[1]}" }} }}\n'
+    batches.configure(NO_DELAY + parameter, ragged=True, rows=2)
+    batches.run(CLIENTS, unlike)
+
+    assert ("", "") == batches.explain()
+    found = re.findall(r"^zmqtriton_batch_padded.*small.* (\S+)$", server.metrics_text(), re.M)
+    padded, in_order = map(float, found)
+    assert padded < in_order
 
 
 def test_optional_inputs_part_batches_until_all_send_them(batches: Batches) -> None:
