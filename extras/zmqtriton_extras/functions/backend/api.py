@@ -11,7 +11,7 @@ class Chat:
 
 from __future__ import annotations
 
-from typing import Any, Callable, NamedTuple
+from typing import Any, Callable, Mapping, NamedTuple, Sequence
 
 from zmqtriton_extras.functions.backend.media import Audio, File, Image
 from zmqtriton_extras.functions.backend.names import model_name
@@ -37,6 +37,8 @@ class Settings(NamedTuple):
     room: float = 0
     #: Maximum bytes of a JSON argument, such as a dict or a dataclass.
     json_bytes: int = documents.LIMITS.bytes
+    #: Arguments of requests that the function's page offers.
+    examples: Sequence[Mapping[str, Any]] = ()
 
 
 def model(
@@ -49,10 +51,12 @@ def model(
     streams: int = 0,
     room: float = 0,
     json_bytes: int = documents.LIMITS.bytes,
+    examples: Sequence[Mapping[str, Any]] = (),
 ) -> Any:
     """Mark a function or a class as a model, and return it unchanged.
 
-    Of a class, the server creates an instance and calls it for each request.
+    Of a class, the server creates an instance and calls it for each request. `examples` are
+    arguments as JSON; a pathlib.Path is the content of its file.
     """
     faults = (
         (
@@ -71,8 +75,8 @@ def model(
 
     def mark(marked: Any) -> Any:
         own_name = name or model_name(marked.__name__)
-        settings = Settings(own_name, batch, delay_ms, instances, streams, room, json_bytes)
-        setattr(marked, MARK, settings)
+        rest = (instances, streams, room, json_bytes, examples)
+        setattr(marked, MARK, Settings(own_name, batch, delay_ms, *rest))
         return marked
 
     return mark if function is None else mark(function)
