@@ -16,6 +16,7 @@ from zmqtriton_extras.functions.backend.documents import (
     Documents,
     document_kind,
     kind_of,
+    kind_of_schema,
     name_of,
     without_end,
     write,
@@ -214,9 +215,9 @@ def _content_of(path: pathlib.Path) -> bytes:
 
 
 def _checked(parameter: Parameter, value: Any) -> Any:
-    kind = parameter.kind
+    as_sent = kind_of_schema(parameter.kind.schema)
     try:
-        kind.decode(kind.encode(kind.from_json(value)))
+        parameter.kind.decode(as_sent.encode(as_sent.from_json(value)))
     except MismatchError as error:
         raise HintError(str(error)) from None
     return value

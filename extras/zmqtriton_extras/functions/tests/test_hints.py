@@ -336,10 +336,13 @@ def caption(
 
 EXAMPLES = """
 from pathlib import Path
+import PIL.Image
 from zmqtriton import File, model
 
-@model(batch=4, examples=%s)
-def caption(text: list[str], times: int = 1, file: File | None = None) -> list[str]:
+@model(examples=%s)
+def caption(
+    text: str, times: int = 1, file: File | None = None, image: PIL.Image.Image | None = None
+) -> str:
     return text
 """
 
@@ -347,12 +350,14 @@ def caption(text: list[str], times: int = 1, file: File | None = None) -> list[s
 def test_examples_of_the_author_are_in_the_description(tmp_path: Path) -> None:
     (tmp_path / "letter.txt").write_text("hi")
     file = f"Path({str(tmp_path / 'letter.txt')!r})"
-    source = EXAMPLES % f'[{{"text": "a" * 2000}}, {{"text": "b", "times": 2, "file": {file}}}]'
+    long = '{"text": "a" * 2000}'
+    short = f'{{"text": "b", "times": 2, "file": {file}, "image": {PICTURE!r}}}'
+    source = EXAMPLES % f"[{long}, {short}]"
     with loaded(tmp_path, source) as model:
         interface = interface_of(model.config)
 
     assert interface is not None
-    second = {"text": "b", "times": 2, "file": "aGk="}
+    second = {"text": "b", "times": 2, "file": "aGk=", "image": PICTURE}
     body = interface.operation("caption")["requestBody"]["content"]["application/json"]
     assert {
         "caption": {"value": {"text": "a" * 2000}},

@@ -76,8 +76,9 @@ import triton_python_backend_utils as pb_utils
 
 class TritonPythonModel:
     def execute(self, requests):
-        pictures = [pb_utils.get_input_tensor_by_name(each, "PICTURE").as_numpy() for each in requests]
-        inks = [np.array([*each.shape, each.sum()], np.int64) for each in pictures]
+        pictures = [pb_utils.get_input_tensor_by_name(each, "PICTURE") for each in requests]
+        arrays = [picture.as_numpy() for picture in pictures]
+        inks = [np.array([*each.shape, each.sum()], np.int64) for each in arrays]
         return [pb_utils.InferenceResponse([pb_utils.Tensor("INK", each)]) for each in inks]
 """
 INK_CONFIG = """
