@@ -164,7 +164,8 @@ def _signature(marked: Any, function: Any, hints: Dict[str, Any]) -> Signature:
             raise HintError(text)
     fields_of, outputs = _outputs(returned, has_batches=settings.batch > 0)
     is_async = inspect.iscoroutinefunction(function) or inspect.isasyncgenfunction(function)
-    about = inspect.getdoc(function) or (settings.streams and inspect.getdoc(marked)) or ""
+    # a method without one has the docstring of `type.__call__`
+    about = inspect.getdoc(function if function.__doc__ else marked) or ""
     for kind in [kind for each in parameters for kind in (each.kind, each.ragged)]:
         if isinstance(kind, Documents):
             kind.limits = documents.limits_of(settings.json_bytes)

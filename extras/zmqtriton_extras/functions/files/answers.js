@@ -29,7 +29,7 @@ export class Answers {
   /** Shows one answer; false for an error in its place. */
   show(document) {
     const isWrong = document.error !== undefined && !("error" in this.output.properties);
-    const names = Object.keys(document).filter((name) => !this.isStream || document[name] !== null);
+    const names = Object.keys(document).filter((name) => !this.isStream || ![null, ""].includes(document[name]));
     if (this.isStream && !isWrong && names.length === 1 && this.#continue(names[0], document[names[0]])) return true;
     this.#open = null;
     const lines = Object.fromEntries(names.filter((name) => isLine(document[name])).map((name) => [name, document[name]]));

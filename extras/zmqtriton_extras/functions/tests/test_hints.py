@@ -334,6 +334,29 @@ def caption(
     assert "$ref" not in str(interface.input)
 
 
+@pytest.mark.parametrize(
+    ("documented", "about"), [("class", "Of the class."), ("method", "Of the method."), ("", "")]
+)
+def test_a_class_is_described_by_its_method_or_by_itself(
+    tmp_path: Path, documented: str, about: str
+) -> None:
+    of_class = '"""Of the class."""' if documented else "pass"
+    of_method = '"""Of the method."""' if documented == "method" else "pass"
+    source = f"""{HEAD}
+@model
+class Caption:
+    {of_class}
+    def __call__(self, x: int) -> int:
+        {of_method}
+        return x
+"""
+    with loaded(tmp_path, source) as model:
+        interface = interface_of(model.config)
+
+    assert interface is not None
+    assert about == interface.about
+
+
 EXAMPLES = """
 from pathlib import Path
 import PIL.Image
