@@ -79,6 +79,10 @@ TASKS = {
 }  # fmt: skip
 
 
+class NotReady(Exception):
+    """Raised for an answer of a server that still starts."""
+
+
 class Request(NamedTuple):
     path: str
     body: bytes
@@ -148,7 +152,7 @@ def wait_for(port: int, request: Request, process: psutil.Process) -> bytes:
     while True:
         try:
             return answer_of(http.client.HTTPConnection("127.0.0.1", port, timeout=60), request)
-        except (OSError, http.client.HTTPException, AssertionError):
+        except (OSError, http.client.HTTPException, NotReady):
             if time.monotonic() > deadline or process.status() == psutil.STATUS_ZOMBIE:
                 raise
             time.sleep(0.2)
@@ -158,6 +162,8 @@ def answer_of(connection: http.client.HTTPConnection, request: Request) -> bytes
     connection.request("POST", request.path, request.body, request.headers)
     response = connection.getresponse()
     body = response.read()
+    if response.status == 503:
+        raise NotReady(body[:500])
     assert response.status == 200, body[:500]
     return body
 
@@ -189,7 +195,7 @@ def measure(example: str, server: str, port: int, seconds: float) -> dict[str, A
                 while not is_over.is_set():
                     answer_of(connection, request)
                     counts[client] += 1
-            except (OSError, http.client.HTTPException, AssertionError) as error:
+            except (OSError, http.client.HTTPException, AssertionError, NotReady) as error:
                 failures.append(repr(error))
 
         threads = [threading.Thread(target=ask, args=(client,)) for client in range(CLIENTS)]

@@ -7,7 +7,7 @@ from tests.support.needs import ROOT
 GUIDES = sorted(
     path.relative_to(ROOT).as_posix()
     for path in (ROOT / "docs" / "guides").glob("*.md")
-    if path.name not in ("checklist.md", "clouds.md", "index.md")  # which have none
+    if path.name not in ("checklist.md", "clouds.md", "comparison.md", "index.md")  # which have none
 )
 #: Where users begin.
 ENTRANCES = ["README.md", "docs/tutorial.md"]
