@@ -6,7 +6,7 @@
 `run` needs the packages of all examples, fastapi, uvicorn, python-multipart and litserve, and the
 weights, which `make test KIND=examples` makes. Servers take turns, each after a warm-up, with eight
 clients that keep their connections. `fill` writes the figures into the README of each example, and
-the table into docs/guides/examples.md.
+a section into docs/guides/examples.md.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ PATIENCE_S = 180
 #: Requests before the clock starts: models and caches are warm.
 WARM = 2 * CLIENTS
 _LINE = re.compile(r"^On two cores, eight clients.*?\n\n", re.MULTILINE | re.DOTALL)
-_TABLE = re.compile(r"(?<=<!-- figures -->\n\n).*?(?=\n\n|\Z)", re.DOTALL)
+_SECTION = re.compile(r"^## Speed and memory on two cores.*?(?=^## )", re.MULTILINE | re.DOTALL)
 NAMES = {"zmqtriton": "zmqtriton", "fastapi": "FastAPI", "litserve": "LitServe"}
 
 
@@ -247,7 +247,13 @@ def line_of(rows: dict[str, Any]) -> str:
 
 def table_of(results: dict[str, Any]) -> str:
     lines = [
-        "| Example | zmqtriton: requests/s, CPU each, memory | FastAPI | LitServe |",
+        "## Speed and memory on two cores",
+        "",
+        "Eight clients, and the same classes and functions in each server. A cell has requests a",
+        "second, CPU for each, and memory. LitServe is compared where it computes in batches.",
+        "`python -m tools.example_figures` measures this.",
+        "",
+        "| Example | zmqtriton | FastAPI | LitServe |",
         "|---|---|---|---|",
     ]
     for example, rows in sorted(results.items()):
@@ -256,7 +262,7 @@ def table_of(results: dict[str, Any]) -> str:
             for row in map(rows.get, NAMES)
         ]
         lines.append(f"| {example} | {' | '.join(cells)} |")
-    return "\n".join(lines)
+    return "\n".join(lines) + "\n\n"
 
 
 def fill(file: Path) -> None:
@@ -266,7 +272,10 @@ def fill(file: Path) -> None:
         text, line = _LINE.sub("", readme.read_text()), line_of(rows)
         before, mark, after = text.rpartition("`test_")
         readme.write_text(f"{before}{line}{mark}{after}")
-    GALLERY.write_text(_TABLE.sub(lambda _: table_of(results), GALLERY.read_text()))
+    before, mark, after = _SECTION.sub("", GALLERY.read_text()).rpartition(
+        "## Examples of features"
+    )
+    GALLERY.write_text(f"{before}{table_of(results)}{mark}{after}")
 
 
 def main() -> None:
