@@ -24,7 +24,7 @@ from sklearn.model_selection import train_test_split
 
 from tests.support.browser import Browser
 
-SIZE = 900, 1000
+SIZE = 900, 1100
 
 
 class Page:
@@ -85,8 +85,10 @@ def language_model(page: Page, here: Path) -> None:
     with contextlib.redirect_stdout(io.StringIO()):
         import this
     poem = codecs.decode(this.s, "rot13")
-    assert page.text.startswith(" never pass silently.")
-    assert f"Errors should{page.text.partition('.')[0]}." in poem
+    said = page.browser.evaluate("document.querySelector('.answer .pieces').textContent")
+    assert said == " never pass silently."
+    assert f"Errors should{said}" in poem
+    assert page.text.endswith("finish_reasonstop")
     page.browser.fill("#chat textarea", "Flat is better")
     page.browser.click("#chat button.main")
     said = "document.querySelector('#chat li:last-child span:last-child').innerText.trim()"

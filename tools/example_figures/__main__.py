@@ -39,6 +39,8 @@ BATCHED = ("digits", "file-types", "search")
 PATIENCE_S = 180
 #: Requests before the clock starts: models and caches are warm.
 WARM = 2 * CLIENTS
+#: Requests that are counted at least.
+FEWEST = 4 * CLIENTS
 _LINE = re.compile(r"^On two cores, eight clients.*?\n\n", re.MULTILINE | re.DOTALL)
 _SECTION = re.compile(r"^## Speed and memory on two cores.*?(?=^## )", re.MULTILINE | re.DOTALL)
 NAMES = {"zmqtriton": "zmqtriton", "fastapi": "FastAPI", "litserve": "LitServe"}
@@ -204,7 +206,9 @@ def measure(example: str, server: str, port: int, seconds: float) -> dict[str, A
         while sum(counts) < WARM and not failures:
             time.sleep(0.05)
         before, cpu, began = sum(counts), cpu_s(process), time.monotonic()
-        time.sleep(seconds)
+        while time.monotonic() < began + seconds or sum(counts) < before + FEWEST:
+            time.sleep(0.1)
+            assert not failures and time.monotonic() < began + PATIENCE_S, failures
         done, took, used = sum(counts) - before, time.monotonic() - began, cpu_s(process) - cpu
         memory = memory_mb(process)
         is_over.set()

@@ -30,12 +30,13 @@ export class Answers {
   show(document) {
     const isWrong = document.error !== undefined && !("error" in this.output.properties);
     const names = Object.keys(document).filter((name) => !this.isStream || ![null, ""].includes(document[name]));
-    if (this.isStream && !isWrong && names.length === 1 && this.#continue(names[0], document[names[0]])) return true;
+    const continues = this.isStream && !isWrong && names.length === 1 && (this.#open?.name ?? names[0]) === names[0];
+    if (continues && this.#continue(names[0], document[names[0]])) return true;
     this.#open = null;
     const lines = Object.fromEntries(names.filter((name) => isLine(document[name])).map((name) => [name, document[name]]));
     if (Object.keys(lines).length) this.target.append(plot(lines));
     for (const name of names) {
-      if (names.length > 1) this.target.append(element("h3", {}, name));
+      if (Object.keys(document).length > 1) this.target.append(element("h3", {}, name));
       this.target.append(shown(name, document[name]));
     }
     return !isWrong;
@@ -57,6 +58,7 @@ class Pieces {
   kind = "text";
 
   constructor(name) {
+    this.name = name;
     this.element = element("pre", { class: "box pieces", tabindex: 0, "aria-label": name });
   }
 

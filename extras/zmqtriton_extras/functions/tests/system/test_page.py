@@ -65,6 +65,16 @@ class Span(NamedTuple):
 def lines(low: float, flags: list[bool] = [True]) -> Span:
     return Span([low, 2.0, 3.0], [3.0, 2.0, 1.0], {"name": "<b>"})
 
+class Piece(NamedTuple):
+    output: str
+    reason: str | None = None
+
+@model
+def pieces(count: int) -> Iterator[Piece]:
+    for n in range(count):
+        yield Piece(f"{n} ")
+    yield Piece("", "stop")
+
 @model
 def rows(count: int) -> Iterator[dict[str, int]]:
     yield from ({"n": n, "square": n * n} for n in range(count))
@@ -107,7 +117,7 @@ DOT = "R0lGODlhAQABAIAAAAUEBAAAACwAAAAAAQABAAACAkQBADs="
 @pytest.fixture(scope="module")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
     server = Server(tmp_path_factory.mktemp("page"), frontends=("metrics",))
-    for name in ("show", "tell", "odd", "lines", "rows"):
+    for name in ("show", "tell", "odd", "lines", "rows", "pieces"):
         server.write_model(name, "", SOURCE)
     server.write_model("ink", INK_CONFIG, INK)
     server.write_model("drip", "", STREAMS)
@@ -295,6 +305,18 @@ def test_objects_of_a_stream_are_rows_of_one_table(browser: Browser, server: Ser
 
     cells = "[...document.querySelectorAll('.answer tr')].map((row) => row.innerText)"
     assert ["n\tsquare", "0\t0", "1\t1", "2\t4"] == browser.evaluate(cells)
+
+
+def test_another_output_of_a_stream_does_not_continue_the_text(
+    browser: Browser, server: Server
+) -> None:
+    open_page(browser, server, "pieces")
+    browser.fill("form [name=count]", "3")
+
+    send(browser)
+
+    assert ["0 1 2 ", "stop"] == shown(browser, "pre")
+    assert ["reason"] == shown(browser, "h3")
 
 
 def test_a_model_of_tensors_has_a_page_and_reads_a_picture(
