@@ -85,7 +85,7 @@ class Functions:
 
     async def call(self, req: HttpRequest, resp: falcon.asgi.Response, path: str) -> None:
         """Respond to a request at /NAME: call or describe the function, or respond 404."""
-        if not await self._try(req, resp, path):
+        if not (await self._try(req, resp, path) or self._show_model(req, resp, path)):
             await req.drop_body()
             raise falcon.HTTPNotFound
 
@@ -105,12 +105,30 @@ class Functions:
             await self._call(req, resp, model, interface)
         elif req.method not in ("GET", "HEAD"):
             raise falcon.HTTPError(405, headers={"Allow": "GET, HEAD, POST"})
-        elif self._pages is not None and wants_html(req.header(b"accept") or ""):
-            self._pages.send(req, resp, "function.html")
-        else:
+        elif not self._show(req, resp):
             resp.set_header("Vary", "Accept")
             resp.data = json_documents.write(_operation(self._gateway, model.name, interface))
         return True
+
+    def _show(self, req: HttpRequest, resp: falcon.asgi.Response) -> bool:
+        """Respond with the page if the client is a browser, and return whether it is."""
+        if self._pages is None or not wants_html(req.header(b"accept") or ""):
+            return False
+        self._pages.send(req, resp, "function.html")
+        return True
+
+    def has_page(self, path: str) -> bool:
+        """Return whether a path is the name of a model, which is a function or of tensors."""
+        try:
+            self._gateway.catalogue.find(path)
+        except ZmqTritonError as error:
+            return isinstance(error, NotLoaded) or self.is_there(path)
+        return True
+
+    def _show_model(self, req: HttpRequest, resp: falcon.asgi.Response, path: str) -> bool:
+        """Respond with the page of a model that is not a function, and return whether it is one."""
+        is_seen = bearer_tokens.may_see(req.grant, path) and self.has_page(path)
+        return is_seen and req.method in ("GET", "HEAD") and self._show(req, resp)
 
     async def _call(
         self,
@@ -251,8 +269,13 @@ class Functions:
 
         @wraps(inner)
         async def respond(req: HttpRequest, resp: falcon.asgi.Response, path: str) -> None:
-            if not (self.is_there(path) and await self._try(req, resp, path)):
+            if self.is_there(path) and await self._try(req, resp, path):
+                return
+            try:
                 await inner(req, resp, path=path)
+            except falcon.HTTPNotFound:
+                if not self._show_model(req, resp, path):
+                    raise
 
         return route._replace(responder=respond)
 
@@ -294,7 +317,7 @@ def _around(gateway: Gateway, table: list[Route]) -> Sequence[Route]:
     functions = Functions(gateway)
     if any(route.path == _PATH for route in table):
         return [functions.around(route) if route.path == _PATH else route for route in table]
-    own = Route("POST", _PATH, "inference", functions.call, is_there=functions.is_there)
+    own = Route("POST", _PATH, "inference", functions.call, is_there=functions.has_page)
     return [*table, own, own._replace(method="GET")]
 
 

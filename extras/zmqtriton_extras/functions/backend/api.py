@@ -11,7 +11,7 @@ class Chat:
 
 from __future__ import annotations
 
-from typing import Any, Callable, NamedTuple
+from typing import Any, Callable, Mapping, NamedTuple, Sequence
 
 from zmqtriton_extras.functions.backend.keeping import kept
 from zmqtriton_extras.functions.backend.media import Audio, File, Image
@@ -45,6 +45,8 @@ class Settings(NamedTuple):
     json_bytes: int = documents.LIMITS.bytes
     #: True if `__init__` runs once, before instances are forked; None: if instances are forks.
     keeps: bool | None = None
+    #: Arguments of requests that the function's page offers.
+    examples: Sequence[Mapping[str, Any]] = ()
 
 
 def model(
@@ -60,11 +62,13 @@ def model(
     like: str = "",
     json_bytes: int = documents.LIMITS.bytes,
     keeps: bool | None = None,
+    examples: Sequence[Mapping[str, Any]] = (),
 ) -> Any:
     """Mark a function or a class as a model, and return it unchanged.
 
     Of a class, the server creates an instance and calls it for each request. With `keeps=True` its
     `__init__` runs once for all instances, and its objects stay after a change of other code.
+    `examples` are arguments as JSON; a pathlib.Path is the content of its file.
     """
     faults = (
         (
@@ -88,10 +92,9 @@ def model(
 
     def mark(marked: Any) -> Any:
         own_name = name or model_name(marked.__name__)
-        settings = Settings(
-            own_name, batch, delay_ms, instances, streams, budget, cost, like, json_bytes, keeps
-        )
-        setattr(marked, MARK, settings)
+        batching = (budget, cost, like)
+        rest = (instances, streams, *batching, json_bytes, keeps, examples)
+        setattr(marked, MARK, Settings(own_name, batch, delay_ms, *rest))
         return marked
 
     return mark if function is None else mark(function)

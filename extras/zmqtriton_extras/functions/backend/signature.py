@@ -5,8 +5,9 @@ from __future__ import annotations
 import collections.abc
 import inspect
 import json
+import pathlib
 import typing
-from typing import Any, Dict, Iterator, List, NamedTuple, Sequence, Tuple
+from typing import Any, Dict, Iterator, List, Mapping, NamedTuple, Sequence, Tuple
 
 from zmqtriton_extras.functions.backend.adapters import fields_of, hints_of, without_none
 from zmqtriton_extras.functions.backend.api import MARK, End, Settings
@@ -15,6 +16,7 @@ from zmqtriton_extras.functions.backend.documents import (
     Documents,
     document_kind,
     kind_of,
+    kind_of_schema,
     name_of,
     without_end,
     write,
@@ -27,6 +29,7 @@ from zmqtriton_extras.functions.backend.kinds import (
     MismatchError,
     Place,
     Scalars,
+    as_base64,
 )
 from zmqtriton_extras.functions.backend.media import Audio
 from zmqtriton_floor.sdk import described, documents
@@ -60,6 +63,8 @@ MAX_STREAMS = "MAX_STREAMS"
 RAGGED = ".ragged"
 #: Maximum characters of a default in the description; longer ones are left out.
 _MAX_DEFAULT = 1000
+#: Maximum bytes of all examples in the description, with their files.
+_MAX_EXAMPLES = 64 << 10
 #: Maximum number of concurrent batches of an `async def`.
 _OVERLAPPING = "64"
 
@@ -161,15 +166,27 @@ def _signature(marked: Any, function: Any, hints: Dict[str, Any]) -> Signature:
         settings = settings._replace(cost=_cost_of(settings.cost, parameters))
     fields_of, outputs = _outputs(returned, has_batches=settings.batch > 0)
     is_async = inspect.iscoroutinefunction(function) or inspect.isasyncgenfunction(function)
-    about = inspect.getdoc(function) or (settings.streams and inspect.getdoc(marked)) or ""
+    # a method without one has the docstring of `type.__call__`
+    about = inspect.getdoc(function if function.__doc__ else marked) or ""
     for kind in [kind for each in parameters for kind in (each.kind, each.ragged)]:
         if isinstance(kind, Documents):
             kind.limits = documents.limits_of(settings.json_bytes)
     code = getattr(inspect.unwrap(function), "__code__", None)
     place = f"{code.co_filename}:{code.co_firstlineno}" if code else marked.__name__
     is_checked = any(each.kind.adapter is not None for each in parameters)
+    examples = [_example(*row, parameters) for row in enumerate(settings.examples, 1)]
+    if len(json.dumps(examples)) > _MAX_EXAMPLES:
+        raise HintError(f"examples: the page has {_MAX_EXAMPLES} bytes for all, in base64")
     return Signature(
-        settings, parameters, outputs, fields_of, is_stream, is_async, about, place, is_checked
+        settings._replace(examples=examples),
+        parameters,
+        outputs,
+        fields_of,
+        is_stream,
+        is_async,
+        about,
+        place,
+        is_checked,
     )
 
 
@@ -192,6 +209,42 @@ def _cost_of(cost: Any, parameters: List[Parameter]) -> Any:
     if strange:
         raise HintError(f"cost has the parameter '{strange[0]}', which the function lacks")
     return cost
+
+
+def _example(number: int, example: Mapping[str, Any], rows: List[Parameter]) -> Dict[str, Any]:
+    """Return an example with its files in base64. Raises HintError if the function refuses it."""
+    parameters = {each.name: each for each in rows}
+    values = {}
+    with Place(f"example {number}"):
+        for name, value in example.items():
+            with Place(name):
+                if name not in parameters:
+                    raise HintError(
+                        f"there is no such argument; there are: {', '.join(parameters)}"
+                    )
+                if isinstance(value, pathlib.Path):
+                    value = as_base64(_content_of(value))
+                values[name] = _checked(parameters[name], value)
+        for each in rows:
+            if not each.is_optional and each.name not in example:
+                raise HintError(f"it needs the argument '{each.name}'")
+    return values
+
+
+def _content_of(path: pathlib.Path) -> bytes:
+    try:
+        return path.read_bytes()
+    except OSError as error:
+        raise HintError(f"its file: {error}") from None
+
+
+def _checked(parameter: Parameter, value: Any) -> Any:
+    as_sent = kind_of_schema(parameter.kind.schema)
+    try:
+        parameter.kind.decode(as_sent.encode(as_sent.from_json(value)))
+    except MismatchError as error:
+        raise HintError(str(error)) from None
+    return value
 
 
 def _function_of(marked: Any, settings: Settings) -> Any:
@@ -405,6 +458,7 @@ def describe(signature: Signature) -> Dict[str, Any]:
         "has_batches": signature.settings.batch > 0,
         "is_stream": signature.is_stream,
         "is_checked": signature.is_checked,
+        **({"examples": signature.settings.examples} if signature.settings.examples else {}),
         "input": {
             "type": "object",
             "properties": {each.name: _schema(each) for each in signature.parameters},

@@ -13,7 +13,8 @@ import pydantic
 import pytest
 
 from zmqtriton.options import parse
-from zmqtriton_extras.functions.example_requests import requests
+from zmqtriton_extras.functions.example_requests import example_for, requests
+from zmqtriton_extras.functions.interface import interface_of
 from zmqtriton_extras.functions.tests.test_functions import loaded
 from zmqtriton_extras.functions.tests.test_interface import ask
 
@@ -307,8 +308,6 @@ def test_a_class_of_other_systems_is_told_its_methods(
 
 
 def test_bounds_and_defaults_are_in_the_schema(tmp_path: Path) -> None:
-    from zmqtriton_extras.functions.interface import interface_of
-
     source = f"""{HEAD}
 @model
 def caption(
@@ -333,3 +332,76 @@ def caption(
     assert "a cat" == rows["image"]["description"]
     assert "default" not in rows["image"]
     assert "$ref" not in str(interface.input)
+
+
+@pytest.mark.parametrize(
+    ("documented", "about"), [("class", "Of the class."), ("method", "Of the method."), ("", "")]
+)
+def test_a_class_is_described_by_its_method_or_by_itself(
+    tmp_path: Path, documented: str, about: str
+) -> None:
+    of_class = '"""Of the class."""' if documented else "pass"
+    of_method = '"""Of the method."""' if documented == "method" else "pass"
+    source = f"""{HEAD}
+@model
+class Caption:
+    {of_class}
+    def __call__(self, x: int) -> int:
+        {of_method}
+        return x
+"""
+    with loaded(tmp_path, source) as model:
+        interface = interface_of(model.config)
+
+    assert interface is not None
+    assert about == interface.about
+
+
+EXAMPLES = """
+from pathlib import Path
+import PIL.Image
+from zmqtriton import File, model
+
+@model(examples=%s)
+def caption(
+    text: str, times: int = 1, file: File | None = None, image: PIL.Image.Image | None = None
+) -> str:
+    return text
+"""
+
+
+def test_examples_of_the_author_are_in_the_description(tmp_path: Path) -> None:
+    (tmp_path / "letter.txt").write_text("hi")
+    file = f"Path({str(tmp_path / 'letter.txt')!r})"
+    long = '{"text": "a" * 2000}'
+    short = f'{{"text": "b", "times": 2, "file": {file}, "image": {PICTURE!r}}}'
+    source = EXAMPLES % f"[{long}, {short}]"
+    with loaded(tmp_path, source) as model:
+        interface = interface_of(model.config)
+
+    assert interface is not None
+    second = {"text": "b", "times": 2, "file": "aGk=", "image": PICTURE}
+    body = interface.operation("caption")["requestBody"]["content"]["application/json"]
+    assert {
+        "caption": {"value": {"text": "a" * 2000}},
+        "caption 2": {"value": second},
+    } == body["examples"]
+    # a command shows the first that is short
+    assert second == example_for(interface)
+
+
+@pytest.mark.parametrize(
+    ("examples", "text"),
+    [
+        ('[{"text": "a"}, {"text": 1}]', r"example 2\.text: expected str, got an integer"),
+        ('[{"words": 1}]', r"example 1\.words: there is no such argument; there are: text, times"),
+        ('[{"times": 1}]', r"example 1: it needs the argument 'text'"),
+        ('[{"text": "a", "file": Path("/no")}]', r"example 1\.file: its file: .*No such file"),
+        ('[{"text": "a" * 65536}]', "examples: the page has 65536 bytes for all"),
+    ],
+)
+def test_an_example_that_the_function_refuses_is_told_to_its_author(
+    tmp_path: Path, examples: str, text: str
+) -> None:
+    with pytest.raises(Exception, match=text), loaded(tmp_path, EXAMPLES % examples):
+        pass
