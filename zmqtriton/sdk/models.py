@@ -29,13 +29,7 @@ if TYPE_CHECKING:
     )
     from zmqtriton.diagnosis.facts.target import Chapter as Chapter, Target as Target
     from zmqtriton.environments import users as users
-    from zmqtriton.findings import (
-        Finding as Finding,
-        Severity as Severity,
-        error as error,
-        note as note,
-        warning as warning,
-    )
+    from zmqtriton.findings import Finding as Finding, Severity as Severity
     from zmqtriton.repository import scan as scan
     from zmqtriton.repository.file_state import file_state as file_state
     from zmqtriton.store_places import is_remote as is_remote

@@ -21,6 +21,7 @@ from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from typing import Any
 
+from zmqtriton_frontends.process.client_progress import ClientProgress
 from zmqtriton_frontends.process.futures import wake
 
 #: The keys of a request's share, and of its client, in its scope.
@@ -153,6 +154,7 @@ class ClientAccount:
         "moved",
         "owes",
         "place",
+        "progress",
     )
 
     def __init__(
@@ -176,6 +178,8 @@ class ClientAccount:
         self.moved = moved or int
         self.owes = owes or bool
         self.end = end
+        #: Progress with a request that comes, or an answer that is sent.
+        self.progress = ClientProgress()
         self._was_at = 0
         #: Number of checks in a row at which it had hardly moved.
         self._still = 0

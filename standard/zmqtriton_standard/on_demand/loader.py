@@ -75,7 +75,7 @@ class OnDemandLoader(Feature):
         self._names: set[str] = set()
         self._listed_s = float("-inf")
         self._is_listing, self._listing_error = False, ""
-        self._evictions = Evictor(core.plan, core.server.models, core.policy)
+        self._evictions = Evictor(core)
         self._processes = ModelProcesses(core.plan)
         self._gpu_problem = ""
         #: Timers of the sleep calls in progress, by model.

@@ -45,7 +45,7 @@ def test_it_waits_for_who_comes_all_the_same() -> None:
 def test_as_long_as_nobody_can_count_something_may_be_under_way() -> None:
     drain = Drain(DrainWish(quiet_s=1.0), 10.0)
 
-    drain.observe(*ServerTarget(UNUSED, UNUSED).count(None), 20.0)
+    drain.observe(*ServerTarget(UNUSED).count(None), 20.0)
 
     assert not drain.has_drained(100.0)
 

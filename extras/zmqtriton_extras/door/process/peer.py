@@ -17,7 +17,6 @@ from typing import NamedTuple, Protocol
 from zmqtriton.sdk.frontend import (
     Arrivals,
     ClientAccount,
-    ClientProgress,
     Ledger,
     OpenSequences,
     Share,
@@ -106,7 +105,6 @@ class Peer:
         self._creditless = 0
         #: Streams that wait for room.
         self._stopped: deque[asyncio.Future[None]] = deque()
-        self._progress = ClientProgress()
         self._read_bytes = 0
         self.is_gone = False
 
@@ -287,7 +285,7 @@ class Peer:
 
     def is_stalled(self, now: float) -> bool:
         """Return whether the client reads too slowly while other clients lack memory."""
-        return self._progress.is_paused_too_long(now, self._read_bytes, self._answers.held)
+        return self._client.progress.is_paused_too_long(now, self._read_bytes, self._answers.held)
 
     # --------------------------------------------------------------- its death
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from zmqtriton.sdk.models import Facts, Finding, figures, note
+from zmqtriton.sdk.models import Facts, Finding, figures
 
 #: Minimum number of batches for a finding about their size.
 _MIN_BATCHES = 20
@@ -31,7 +31,7 @@ def find_small_batches(facts: Facts) -> Iterator[Finding]:
             if size < _SMALL * batching["target"]:
                 text = f"its batches have {size:.3g} of {batching['target']}: "
                 reason, advice = _reason(row, batching)
-                yield note(text + reason, advice, f"zmqtriton-ctl stats {facts.word}")
+                yield Finding.note(text + reason, advice, f"zmqtriton-ctl stats {facts.word}")
 
 
 def _reason(row: Mapping[str, Any], batching: Mapping[str, Any]) -> tuple[str, str]:

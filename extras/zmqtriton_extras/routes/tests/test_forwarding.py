@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
@@ -40,6 +42,11 @@ def catalogue() -> Counting:
     return catalogue
 
 
+def paths_of(catalogue: Catalogue) -> Paths:
+    gateway: Any = SimpleNamespace(catalogue=catalogue)
+    return Paths(gateway)
+
+
 def search(paths: Paths, path: str) -> tuple[str, str, str] | None:
     target = paths.find(path)
     return None if target is None else (target[0], *target[1])
@@ -61,11 +68,11 @@ def search(paths: Paths, path: str) -> tuple[str, str, str] | None:
 def test_a_path_is_that_of_the_model_that_has_it_or_what_is_above(
     catalogue: Counting, path: str, target: tuple[str, str, str] | None
 ) -> None:
-    assert target == search(Paths(catalogue), path)
+    assert target == search(paths_of(catalogue), path)
 
 
 def test_all_models_are_looked_at_after_changes_alone(catalogue: Counting) -> None:
-    paths = Paths(catalogue)
+    paths = paths_of(catalogue)
     for _ in range(3):
         assert search(paths, "/new") is None
     assert catalogue.looks == 1

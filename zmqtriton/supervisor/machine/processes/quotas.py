@@ -54,10 +54,6 @@ def nice_value(weight: int, usual: int = 0) -> int:
     return max(_LEAST_NICE, min(_MAX_NICE, usual - round(steps)))
 
 
-class NoControlGroups(Exception):
-    """Raised, with the reason, if the server cannot make control groups."""
-
-
 class ControlGroups(Protocol):
     """Control groups of instances, by serial number; the kernel enforces the limits."""
 
@@ -94,10 +90,10 @@ PROCESS_GROUPS = Hook[Callable[[], ControlGroups]]("supervisor.process_groups")
 
 
 def prepare_control_groups() -> ControlGroups:
-    """Make groups before the first child starts. Raises NoControlGroups."""
+    """Make groups before the first child starts. Raises OSError with the reason, if it cannot."""
     make = PROCESS_GROUPS.first_of(addons.offers())
     if make is None:
-        raise NoControlGroups("the add-on 'control_groups' is not installed")
+        raise OSError("the add-on 'control_groups' is not installed")
     return make()
 
 
@@ -126,7 +122,7 @@ class QuotaEnforcement:
         """Let the kernel enforce the limits if it can. Call this before the first child."""
         try:
             self._groups = prepare_control_groups()
-        except NoControlGroups as error:
+        except OSError as error:
             self._why_no_groups = str(error)
         else:
             group = self._groups.own

@@ -111,7 +111,7 @@ class Scene:
         body, model = RequestBody("r", {}, [], list(inputs)), self.catalogue.find("m")
         request = prepare(self.catalogue, model, body, SchedulingOptions(**options))
         assert model.trial is not None
-        return request._replace(copy=self.shadows.copy(request, model.trial))
+        return request._replace(copy=self.shadows.copy(request))
 
     def copy(self) -> Copy:
         copy = self.request().copy
