@@ -63,7 +63,6 @@ if TYPE_CHECKING:
     from zmqtriton_frontends.process.room import max_connections as max_connections
     from zmqtriton_frontends.serving.page_server import PageServer as PageServer
     from zmqtriton_frontends.process.ledger import (
-        Application as Application,
         ClientAccount as ClientAccount,
         Ledger as Ledger,
         Share as Share,

@@ -11,22 +11,13 @@ from zmqtriton_floor.lazy_names import lazy_names
 if TYPE_CHECKING:
     from zmqtriton import figures as figures
     from zmqtriton.config import pbtxt as pbtxt
-    from zmqtriton.config.errors import ConfigError as ConfigError, Problem as Problem
-    from zmqtriton.config.files import ClientFile as ClientFile
-    from zmqtriton.config.parameters import (
-        parameter_text as parameter_text,
-        Quota as Quota,
-        whole_number_problem as whole_number_problem,
-    )
+    from zmqtriton.config.errors import Problem as Problem
+    from zmqtriton.config.parameters import parameter_text as parameter_text, Quota as Quota
     from zmqtriton.diagnosis.doctor import diagnose as diagnose
     from zmqtriton.diagnosis.explain import explain as explain, explain_version as explain_version
     from zmqtriton.diagnosis.facts import asking as asking
     from zmqtriton.diagnosis.facts.places import Frame as Frame
-    from zmqtriton.diagnosis.facts.served import (
-        AnswerReader as AnswerReader,
-        Facts as Facts,
-        StepTimes as StepTimes,
-    )
+    from zmqtriton.diagnosis.facts.served import AnswerReader as AnswerReader, Facts as Facts
     from zmqtriton.diagnosis.facts.target import Chapter as Chapter, Target as Target
     from zmqtriton.environments import users as users
     from zmqtriton.findings import Finding as Finding, Severity as Severity
@@ -43,10 +34,7 @@ if TYPE_CHECKING:
         EnvironmentSpec as EnvironmentSpec,
         resolve_environment as resolve_environment,
     )
-    from zmqtriton.diagnosis.facts.sources import (
-        SourceFact as SourceFact,
-        check_sources as check_sources,
-    )
+    from zmqtriton.diagnosis.facts.sources import check_sources as check_sources
     from zmqtriton.repository.decisions import (
         Decision as Decision,
         KeepDecisions as KeepDecisions,
@@ -59,7 +47,6 @@ if TYPE_CHECKING:
         models_in as models_in,
     )
     from zmqtriton.config.instances import (
-        MAX_INSTANCES as MAX_INSTANCES,
         apply_group_defaults as apply_group_defaults,
         instance_specs as instance_specs,
     )
@@ -70,5 +57,6 @@ if TYPE_CHECKING:
     )
     from zmqtriton.diagnosis.rules.causes import explain_reason as explain_reason
     from zmqtriton.diagnosis.rules.files import FileSystem as FileSystem, judge_lines as judge_lines
+    from zmqtriton.config.parameters import instance_count_fault as instance_count_fault
 else:
     __getattr__ = lazy_names(__name__)

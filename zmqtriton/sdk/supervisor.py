@@ -20,19 +20,14 @@ if TYPE_CHECKING:
     from zmqtriton.supervisor.models.instance import StubPlace as StubPlace
     from zmqtriton.supervisor.models.model import ServedModel as ServedModel
     from zmqtriton.supervisor.models.order import reaches as reaches
-    from zmqtriton.supervisor.models.readings import ModelSource as ModelSource
     from zmqtriton.supervisor.service import run as run
-    from zmqtriton.supervisor.story import Promise as Promise, Scope as Scope, Story as Story
-    from zmqtriton.supervisor.plan import Plan as Plan, PlanTimer as PlanTimer
-    from zmqtriton.supervisor.states import (
-        InstanceState as InstanceState,
-        TransitionError as TransitionError,
-    )
+    from zmqtriton.supervisor.story import Promise as Promise, Scope as Scope
+    from zmqtriton.supervisor.plan import Plan as Plan
+    from zmqtriton.supervisor.states import InstanceState as InstanceState
     from zmqtriton.supervisor.helper_processes import (
         HelperOwner as HelperOwner,
         PreparationStatus as PreparationStatus,
     )
-    from zmqtriton.supervisor.server_processes.broker_counts import BrokerCounts as BrokerCounts
     from zmqtriton.reading.blueprint import Blueprint as Blueprint, FileSource as FileSource
 else:
     __getattr__ = lazy_names(__name__)

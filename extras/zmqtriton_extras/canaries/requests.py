@@ -338,7 +338,7 @@ class Canaries:
 
 
 def _tried(model: ModelVersion, ask: Ask, content: Content) -> ModelVersion | None:
-    """Return the version on trial, if a header, a key such as the sequence, or chance chooses it."""
+    """Return the version on trial, if a header, a constant key, or chance chooses it."""
     canary = model.trial
     if canary is None:
         return None

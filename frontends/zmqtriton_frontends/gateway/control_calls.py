@@ -42,7 +42,7 @@ class ControlCalls:
     async def call(self, verb: str, arguments: dict[str, Any], client: str = "") -> Any:
         """Return the result of a control call. Raises the supervisor's error.
 
-        `client` names the client in the log, in place of the client of `on_behalf_of`.
+        `client` is the name of the client in the log; by default the one of `on_behalf_of`.
         """
         named = client or _client.get()
         question = wire.Call(next(self._ids), verb, json.dumps(arguments), named)

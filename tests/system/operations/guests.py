@@ -155,9 +155,7 @@ def extension() -> Any:
 
 
 def client_file() -> Any:
-    from zmqtriton.config.files import ClientFile
-
-    return ClientFile("GUEST_FILE", "guest.txt", "the file of a guest")
+    return "GUEST_FILE", "guest.txt", "the file of a guest"
 
 
 _MADE = {"EXTENSION": extension, "CLIENT_FILE": client_file}

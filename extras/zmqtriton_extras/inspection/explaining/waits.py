@@ -5,9 +5,9 @@ from __future__ import annotations
 import shlex
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
-from typing import Any
+from typing import Any, Protocol
 
-from zmqtriton.sdk.models import Facts, Finding, StepTimes, figures
+from zmqtriton.sdk.models import Facts, Finding, figures
 from zmqtriton_extras.inspection.explaining.reading import AtWork
 from zmqtriton_extras.inspection.explaining.stacks import Place, places
 
@@ -22,6 +22,19 @@ _SLOTS = (
 _DELAYED = 1.5
 #: Minimum responses of a request that count as a stream.
 _STREAM = 2
+
+
+class _Step(Protocol):
+    """The mean times of the requests to the model of an ensemble's step."""
+
+    @property
+    def model(self) -> str: ...
+
+    @property
+    def queue_ms(self) -> float: ...
+
+    @property
+    def whole_ms(self) -> float: ...
 
 
 def find_stops(facts: Facts) -> list[Finding]:
@@ -243,12 +256,12 @@ def _has_no_batches(state: AtWork) -> bool:
 # ------------------------------------------------------- ensembles and callers
 
 
-def follow(facts: Facts, state: AtWork) -> list[StepTimes]:
+def follow(facts: Facts, state: AtWork) -> list[_Step]:
     """Return the models that take the time of an ensemble: its slowest step, that one's, and so on.
 
     After a step that mostly waits for a model which it calls, that model follows.
     """
-    path: list[StepTimes] = []
+    path: list[_Step] = []
     name = facts.model
     while name in state.steps and len(path) < len(state.steps):
         step = facts.slowest(state.steps[name])
@@ -266,13 +279,13 @@ def _row_of(facts: Facts, model: str) -> Mapping[str, Any]:
     return max(rows, key=lambda row: int(row.get("executed", 0)), default={})
 
 
-def _waiting_step(facts: Facts, path: list[StepTimes]) -> StepTimes | None:
+def _waiting_step(facts: Facts, path: list[_Step]) -> _Step | None:
     """Return the step of an ensemble, or what it calls, where requests wait the longest."""
     models = [step for step in path if facts.instances(step.model)]
     return max(models, key=lambda step: step.queue_ms, default=None)
 
 
-def _of_step(facts: Facts, step: StepTimes, path: list[StepTimes]) -> _Cause:
+def _of_step(facts: Facts, step: _Step, path: list[_Step]) -> _Cause:
     """Return the cause of waits for an ensemble."""
     where = f"in the queues of its steps, the most at '{step.model}'"
     commands = facts.scale(step.model)
@@ -290,7 +303,7 @@ def _of_step(facts: Facts, step: StepTimes, path: list[StepTimes]) -> _Cause:
     return f"{where}{of_callee.removeprefix('in the queue')}", advice, commands
 
 
-def _of_callee(facts: Facts, model: str, callee: StepTimes) -> tuple[str, str]:
+def _of_callee(facts: Facts, model: str, callee: _Step) -> tuple[str, str]:
     """Return the place of requests to a model that calls another, and the advice."""
     own, others = facts.instances(model), facts.instances(callee.model)
     whose = "one instance waits" if own == 1 else "instances wait"
