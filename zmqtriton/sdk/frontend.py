@@ -14,12 +14,10 @@ if TYPE_CHECKING:
     from zmqtriton_frontends.entrance.ask import (
         Ask as Ask,
         Content as Content,
-        Division as Division,
         TakesLong as TakesLong,
     )
     from zmqtriton_frontends.entrance.entrance import Entrance as Entrance
     from zmqtriton_frontends.gateway.gateway import Gateway as Gateway
-    from zmqtriton_frontends.gateway.loads import load as load
     from zmqtriton_frontends.gateway.readiness import Readiness as Readiness
     from zmqtriton_frontends.gateway.streams import StreamItem as StreamItem
     from zmqtriton_frontends.http_api import app as app
@@ -62,22 +60,14 @@ if TYPE_CHECKING:
     from zmqtriton_frontends.process.own_threads import Threads as Threads
     from zmqtriton_frontends.process.room import max_connections as max_connections
     from zmqtriton_frontends.serving.page_server import PageServer as PageServer
-    from zmqtriton_frontends.process.ledger import (
-        ClientAccount as ClientAccount,
-        Ledger as Ledger,
-        Share as Share,
-    )
+    from zmqtriton_frontends.process.ledger import Ledger as Ledger, Share as Share
     from zmqtriton_frontends.tensors.arena_body import (
         ArenaBody as ArenaBody,
         ArenaBuffer as ArenaBuffer,
         ByteBudget as ByteBudget,
         MIN_BYTES as MIN_BYTES,
     )
-    from zmqtriton_frontends.gateway.pending import (
-        Pending as Pending,
-        Sender as Sender,
-        Sink as Sink,
-    )
+    from zmqtriton_frontends.gateway.pending import Pending as Pending, Sink as Sink
     from zmqtriton_frontends.inference.client_regions import (
         RegionContents as RegionContents,
         RegionSlice as RegionSlice,
@@ -86,5 +76,6 @@ if TYPE_CHECKING:
         RequestShares as RequestShares,
         TaskTurn as TaskTurn,
     )
+    from zmqtriton_frontends.gateway.loads import load as load
 else:
     __getattr__ = lazy_names(__name__)

@@ -40,12 +40,7 @@ if TYPE_CHECKING:
         KeepDecisions as KeepDecisions,
         state_root as state_root,
     )
-    from zmqtriton.config.backends import (
-        backend_places as backend_places,
-        find_model_file as find_model_file,
-        find_runtime as find_runtime,
-        models_in as models_in,
-    )
+    from zmqtriton.config.backends import find_model_file as find_model_file, models_in as models_in
     from zmqtriton.config.instances import (
         apply_group_defaults as apply_group_defaults,
         instance_specs as instance_specs,
@@ -56,7 +51,7 @@ if TYPE_CHECKING:
         merge_completion as merge_completion,
     )
     from zmqtriton.diagnosis.rules.causes import explain_reason as explain_reason
-    from zmqtriton.diagnosis.rules.files import FileSystem as FileSystem, judge_lines as judge_lines
+    from zmqtriton.diagnosis.rules.files import FileSystem as FileSystem
     from zmqtriton.config.parameters import instance_count_fault as instance_count_fault
 else:
     __getattr__ = lazy_names(__name__)

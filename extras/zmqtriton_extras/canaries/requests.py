@@ -7,19 +7,16 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter, deque
-from collections.abc import Awaitable
 from contextlib import suppress
-from typing import Any, Protocol
+from typing import Any
 
 from zmqtriton.sdk.frontend import (
     Ask,
     CheckedRequest,
     Content,
-    Division,
     Gateway,
     ModelVersion,
     Pending,
-    Sender,
     Sink,
     Tasks,
     admission,
@@ -95,13 +92,6 @@ def _name(datatype: int) -> str:
     return entry.name if entry is not None else str(datatype)
 
 
-class CopySender(Sender, Protocol):
-    """The gateway, as far as copies need it."""
-
-    def call(self, verb: str, arguments: dict[str, Any], /) -> Awaitable[Any]:
-        """Make a control call."""
-
-
 class Shadows:
     """Copies of requests to a canary; its responses are compared with the stable version's.
 
@@ -110,7 +100,7 @@ class Shadows:
     Their results are sent to the supervisor from time to time.
     """
 
-    def __init__(self, gateway: CopySender) -> None:
+    def __init__(self, gateway: Gateway) -> None:
         self._gateway = gateway
         self.copies = self._bytes = 0
         #: Results of copies that are not reported yet, by model and version.
@@ -189,7 +179,7 @@ class _Copy(Sink):
 
     sending = ""
 
-    def __init__(self, shadows: Shadows, gateway: CopySender, request: CheckedRequest) -> None:
+    def __init__(self, shadows: Shadows, gateway: Gateway, request: CheckedRequest) -> None:
         assert request.model.trial is not None
         self._gateway = gateway
         self._pending = Pending(gateway, self)
@@ -309,12 +299,6 @@ class _Copy(Sink):
 
 def _size(response: wire.ResponseBody) -> int:
     return sum(len(memoryview(tensor.data).cast("B")) for tensor in response.outputs)
-
-
-def division(gateway: Gateway) -> Division:
-    """Return the steps that choose a version for each request, and copy requests."""
-    canaries = Canaries(gateway)
-    return Division(canaries.choose, canaries.copy)
 
 
 class Canaries:

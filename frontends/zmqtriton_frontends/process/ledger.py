@@ -315,6 +315,10 @@ class Ledger:
         #: Number of refusals at the last check.
         self._refused = 0
 
+    def account(self, place: str = "", **hooks: Callable[[], Any]) -> ClientAccount:
+        """Return the account of a new client; `ClientAccount` has the hooks."""
+        return ClientAccount(self, place, **hooks)
+
     def enter(self, place: str, client: ClientAccount) -> Address:
         """Enter a client of an address; return the account of that address."""
         self._clients[client] = None

@@ -53,6 +53,28 @@ class FileSystem(NamedTuple):
                 f"df -h {self.folder}",
             )
 
+    @staticmethod
+    def judge_lines(what: str, path: str, option: str) -> Iterator[Finding]:
+        """Judge the directory of a file that gets lines; without a path there is no file."""
+        if not path:
+            return
+        folder = os.path.dirname(os.path.abspath(path))
+        place = FileSystem.of(folder)
+        if not os.path.isdir(folder):  # the server makes none for it
+            yield Finding.error(
+                f"{what} cannot be written: there is no directory {folder}",
+                f"Make it, or name another file with {option}.",
+                f"mkdir -p {folder}",
+            )
+        elif not place.is_writable:
+            yield Finding.error(
+                f"{what} cannot be written: this user may not write to {folder}",
+                f"Correct the rights, or name another file with {option}.",
+                f"ls -ld {folder}",
+            )
+        else:
+            yield from place.full(folder, what, "Lines are lost when it is full.")
+
 
 def judge_elsewhere(pid: int) -> Iterator[Finding]:
     yield Finding.warning(
@@ -98,7 +120,7 @@ def judge_log(path: str, pid: int = 0, root: Path = ROOT) -> Iterator[Finding]:
             f"kill -HUP {pid}",
         )
     else:
-        yield from judge_lines("the log", path, "--log-file")
+        yield from FileSystem.judge_lines("the log", path, "--log-file")
 
 
 def _is_deleted(path: str, pid: int, root: Path) -> bool:
@@ -125,28 +147,6 @@ def _is_missing(path: str) -> bool:
     except OSError:
         return False
     return False
-
-
-def judge_lines(what: str, path: str, option: str) -> Iterator[Finding]:
-    """Judge the directory of a file that gets lines; without a path there is no file."""
-    if not path:
-        return
-    folder = os.path.dirname(os.path.abspath(path))
-    place = FileSystem.of(folder)
-    if not os.path.isdir(folder):  # the server makes none for it
-        yield Finding.error(
-            f"{what} cannot be written: there is no directory {folder}",
-            f"Make it, or name another file with {option}.",
-            f"mkdir -p {folder}",
-        )
-    elif not place.is_writable:
-        yield Finding.error(
-            f"{what} cannot be written: this user may not write to {folder}",
-            f"Correct the rights, or name another file with {option}.",
-            f"ls -ld {folder}",
-        )
-    else:
-        yield from place.full(folder, what, "Lines are lost when it is full.")
 
 
 def judge_temporary(find_folder: Callable[[], Path]) -> Iterator[Finding]:

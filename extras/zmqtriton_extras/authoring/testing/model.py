@@ -25,9 +25,7 @@ from zmqtriton.sdk.models import (
     ModelHost,
     PlayedStub,
     apply_group_defaults,
-    backend_places,
     find_model_file,
-    find_runtime,
     instance_specs,
     load_config,
     merge_completion,
@@ -87,9 +85,7 @@ def read_model(directory: Path, version: int | None) -> ModelFiles:
         raise NotFound(
             f"model '{scanned.name}' has no version {version}; make the directory {version}"
         )
-    places = backend_places()
-    file = find_model_file(config, directory, version, places)
-    runtime = find_runtime(config, places)
+    runtime = find_model_file(config, directory, version)
     draft = type(config)()
     draft.CopyFrom(config)
     apply_group_defaults(draft, host.gpus)
@@ -101,11 +97,11 @@ def read_model(directory: Path, version: int | None) -> ModelFiles:
         first.kind,
         first.device_id,
         directory=str(directory),
-        path=str(file),
+        path=str(runtime.file),
         config=pbtxt.to_json(config),
         auto_complete=1,
         backend_settings=json.dumps({}),
-        package=runtime.package if runtime and runtime.file == file else "",
+        package=runtime.package,
     )
     return ModelFiles(load, config, scanned.config_path, host)
 

@@ -16,7 +16,6 @@ from typing import NamedTuple, Protocol
 
 from zmqtriton.sdk.frontend import (
     Arrivals,
-    ClientAccount,
     Ledger,
     OpenSequences,
     Share,
@@ -81,8 +80,7 @@ class Peer:
         self.name = f"user {user}"
         self._put = put
         self._shut_out = shut_out
-        self._client = client = ClientAccount(
-            ledger,
+        self._client = client = ledger.account(
             moved=lambda: self._read_bytes,
             owes=lambda: bool(self._answers.held or self._creditless),
             end=shut_out,

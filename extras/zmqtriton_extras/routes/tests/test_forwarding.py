@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -31,20 +30,16 @@ def add(catalogue: Catalogue, name: str, path: str) -> None:
 
 
 @pytest.fixture
-def catalogue() -> Counting:
+def catalogue() -> Any:
     """The routes of `one` and `deep` are served; those of `late` and `refused` are not, or yet."""
-    catalogue = Counting()
+    catalogue: Any = Counting()
+    catalogue.catalogue = catalogue
     for name, path in {
         **{"plain": "", "one": "/api", "one.routes": "/api", "refused": "/api/it"},
         **{"deep": "/x/y", "deep.routes": "/x/y", "late": "/late", "wrong": "/v2"},
     }.items():
         add(catalogue, name, path)
     return catalogue
-
-
-def paths_of(catalogue: Catalogue) -> Paths:
-    gateway: Any = SimpleNamespace(catalogue=catalogue)
-    return Paths(gateway)
 
 
 def search(paths: Paths, path: str) -> tuple[str, str, str] | None:
@@ -66,13 +61,13 @@ def search(paths: Paths, path: str) -> tuple[str, str, str] | None:
     ],
 )
 def test_a_path_is_that_of_the_model_that_has_it_or_what_is_above(
-    catalogue: Counting, path: str, target: tuple[str, str, str] | None
+    catalogue: Any, path: str, target: tuple[str, str, str] | None
 ) -> None:
-    assert target == search(paths_of(catalogue), path)
+    assert target == search(Paths(catalogue), path)
 
 
-def test_all_models_are_looked_at_after_changes_alone(catalogue: Counting) -> None:
-    paths = paths_of(catalogue)
+def test_all_models_are_looked_at_after_changes_alone(catalogue: Any) -> None:
+    paths = Paths(catalogue)
     for _ in range(3):
         assert search(paths, "/new") is None
     assert catalogue.looks == 1

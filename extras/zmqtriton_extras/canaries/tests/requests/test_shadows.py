@@ -100,7 +100,8 @@ class FakeGateway:
 class Scene:
     def __init__(self) -> None:
         self.gateway = FakeGateway()
-        self.shadows = Shadows(self.gateway)
+        gateway: Any = self.gateway
+        self.shadows = Shadows(gateway)
         self.catalogue = Catalogue()
         self.catalogue.apply(TrafficSplit("m", 1, 2, 0, "", "", 10_000, "0.1"))
         for number in (1, 2):
