@@ -38,8 +38,8 @@ class ClientFile(NamedTuple):
     title: str
 
 
-#: A text file in a model's directory: parameter, name and title, as `ClientFile` has them. A step
-#: finds its content in `model.files`.
+#: A text file in a model's directory: parameter, name and title of a `ClientFile`. A step finds its
+#: content in `model.files`.
 FILE = Hook[tuple[str, str, str]]("models.file")
 
 
