@@ -173,7 +173,7 @@ class Pending:
 
     def classified(self, response: ResponseBody) -> ResponseBody:
         """Return a response with the classes that the client wants, in protocols of this form."""
-        return classify(self.model, response, self.form) if self.form else response
+        return classify(self.model, response, self.form)
 
     def set_result(self, body: bytes | ResponseBody, kept: KeptBlocks | None = None, /) -> None:
         """Answer with the response's body, or the response once its large tensors are mapped.

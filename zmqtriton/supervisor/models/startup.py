@@ -262,9 +262,8 @@ class Startup:
             if not model.is_loading:
                 model.was_explicitly_loaded = True
                 model.poll(min(SETTLE_S, self._policy.poll_s))
-        for model in self._server.models.values():
-            if not model.is_gone_from(listing):
-                continue
+        gone = [each for each in self._server.models.values() if each.is_gone_from(listing)]
+        for model in gone:
             self._plan.log("I", f"model '{model.name}' was removed")
             model.history.record_gone()
             model.unload()

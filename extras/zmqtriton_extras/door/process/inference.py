@@ -282,7 +282,8 @@ class DoorSink(Sink):
 
     def _message(self, pending: Pending, response: wire.ResponseBody, *, is_final: bool) -> Message:
         places, model = self._request.places, pending.model
-        response = pending.classified(response)
+        if pending.form:
+            response = pending.classified(response)
         return responses.response(
             self._number, model, pending.request_id, response, places, is_final=is_final
         )

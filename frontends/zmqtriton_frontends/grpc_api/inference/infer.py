@@ -187,7 +187,8 @@ class UnarySink(Sink):
         self, pending: Pending, response: ResponseBody, /
     ) -> Coroutine[Any, Any, None] | None:
         model = pending.model
-        response = pending.classified(response)
+        if pending.form:
+            response = pending.classified(response)
         pieces, _ = encode_in_pieces(model.name, model.version, pending.request_id, response)
         if pending.reports:
             return self._respond_late(pending, pieces)

@@ -418,7 +418,8 @@ class StreamSink(Sink):
     # ------------------------------------------------------ an answer in order
 
     def respond(self, pending: Pending, response: ResponseBody, /) -> None:
-        response = pending.classified(response)
+        if pending.form:
+            response = pending.classified(response)
         exchange, outbox = self._exchange, self._exchange.outbox
         message = self.encoder.response(
             response, is_final=True, admits=outbox.admits, in_pieces=not outbox.held
