@@ -306,7 +306,7 @@ def test_a_machine_without_the_library_has_none(monkeypatch: pytest.MonkeyPatch)
 def test_a_gpu_is_found_by_its_uuid() -> None:
     try:
         gpus = list_nvml_gpus()
-    except (OSError, NvmlError) as error:
+    except OSError as error:
         pytest.skip(f"no driver: {error}")
     first = gpus[0]
 

@@ -218,24 +218,25 @@ def _complete_from_model_name(config: Any, model_name: str) -> None:
 
 
 def find_model_file(
-    config: Any, model_dir: Path, version: int, backend_places: Sequence[BackendPlace]
-) -> Path:
-    """Return the Python file that runs this model.
+    config: Any, model_dir: Path, version: int, places: Sequence[BackendPlace] | None = None
+) -> Runtime:
+    """Return the Python file that runs this model; by default without a directory of backends.
 
     It is the model's own, or that of a backend written in Python, which opens the model's file.
     """
     backend = str(config.backend)
+    searched = backend_places() if places is None else places
     if backend == PYTHON:
-        _check_runtime(config, model_dir, version, backend_places)
-        return _python_model_file(config, model_dir, version)
-    runtime = find_runtime(config, backend_places)
+        _check_runtime(config, model_dir, version, searched)
+        return Runtime(_python_model_file(config, model_dir, version), "")
+    runtime = find_runtime(config, searched)
     if runtime is not None:
         _check_opened_file(config, model_dir, version)
-        return runtime.file
+        return runtime
     text = (
         f"unable to find backend library for backend '{backend}', "
         "try specifying runtime on the model configuration."
-        f" {_where_backends_are(backend, backend_places)}"
+        f" {_where_backends_are(backend, searched)}"
     )
     meant = _SUGGESTED_BACKENDS.get(backend, "")
     if not meant and backend not in PLATFORMS:

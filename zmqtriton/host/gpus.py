@@ -63,7 +63,7 @@ class Gpu(NamedTuple):
             return memory.total - memory.free, memory.total
 
 
-class NvmlError(Exception):
+class NvmlError(OSError):
     """Raised when a call of the library fails."""
 
 
@@ -78,7 +78,7 @@ def visible_gpus(
     """
     try:
         chosen = Gpu.chosen(environment, find)
-    except (OSError, NvmlError) as error:
+    except OSError as error:
         _log.debug("no GPUs: %s", error)
         return ()
     return tuple(i for i, gpu in enumerate(chosen) if gpu.compute_capability >= min_capability)
@@ -96,7 +96,7 @@ def used_memory_share(
         if not 0 <= number < len(chosen):
             return None
         used, total = ask(chosen[number])
-    except (OSError, NvmlError) as error:
+    except OSError as error:
         _log.warning("what GPU %d has in use is not known: %s", number, error)
         return None
     return used / total if total else None
@@ -114,7 +114,7 @@ def _match_device(gpus: Sequence[Gpu], entry: str) -> Gpu | None:
 
 @contextmanager
 def nvml_library() -> Iterator[Any]:
-    """Open NVIDIA's management library. Raises OSError without it, NvmlError if a call fails."""
+    """Open NVIDIA's management library. Raises OSError without it, or NvmlError if a call fails."""
     nvml = ctypes.CDLL(_LIBRARY)
     call_nvml(nvml.nvmlInit_v2)
     try:

@@ -348,7 +348,7 @@ class ModelReader:
         if scanned.code_file is not None and config.backend == PYTHON:
             return VersionBlueprint(str(scanned.code_file))
         try:
-            file = find_model_file(config, scanned.path.absolute(), number, self._backends)
+            file = find_model_file(config, scanned.path.absolute(), number, self._backends).file
         except ConfigError as error:
             return VersionBlueprint("", locate_error(error, source))
         except ZmqTritonError as error:

@@ -17,7 +17,6 @@ from zmqtriton.sdk.supervisor import (
     CoreParts,
     Feature,
     Generation,
-    GenerationState,
     StubPlace,
     actions,
 )
@@ -38,8 +37,6 @@ VARIABLES = (
 )
 #: Pause before an instance whose process is not known yet is moved again.
 _AGAIN_AFTER_S = 0.5
-#: States of generations whose instances have a part in the deal.
-_STAYING = frozenset({GenerationState.LOADING, GenerationState.SERVING})
 #: Model, version, name and device of an instance; it survives the instance's process.
 _Key = tuple[str, int, str, int]
 
@@ -66,7 +63,7 @@ class CoreShares(Feature):
     def place(
         self, generation: Generation, instance: StubPlace
     ) -> tuple[tuple[int, ...], Mapping[str, str]]:
-        if self._demand(generation) is None or generation.state not in _STAYING:
+        if self._demand(generation) is None or not _has_part(generation):
             return (), {}
         key = _key(generation, instance.slot)
         share = self._deal({**self._server.generations, generation.number: generation})[key]
@@ -104,7 +101,7 @@ class CoreShares(Feature):
         """Yield the demand of each instance that there is, or will be."""
         for generation in generations.values():
             demand, final = self._demand(generation), generation.final_config
-            if demand is None or generation.state not in _STAYING:
+            if demand is None or not _has_part(generation):
                 continue
             blueprint = generation.blueprint
             planned = final.slots if final else (blueprint.first_slot, *blueprint.other_slots)
@@ -161,9 +158,14 @@ class CoreShares(Feature):
         return {"cores": rows} if rows else {}
 
 
+def _has_part(generation: Generation) -> bool:
+    """True if the generation's instances have a part in the deal."""
+    return generation.is_loading or generation.is_serving
+
+
 def _staying(generation: Generation) -> list[StubPlace]:
     """Return the instances with a process that is not about to end."""
-    instances = generation.instances if generation.state in _STAYING else ()
+    instances = generation.instances if _has_part(generation) else ()
     return [one for one in instances if one.is_alive and not one.is_being_removed]
 
 

@@ -15,8 +15,6 @@ from zmqtriton.sdk.models import (
     Target,
     apply_group_defaults,
     instance_specs,
-    note,
-    warning,
 )
 from zmqtriton_extras.cores import settings
 from zmqtriton_extras.cores.dealing import deal
@@ -63,7 +61,7 @@ def _judge(target: Target) -> Iterator[Finding]:
     listed = ", ".join(f"{n}: {share.threads}" for n, share in sizes.items())
     text = f"{describe(machine)} are dealt to instances; threads of each, by their number: {listed}"
     is_short = any(share.is_shared for share in sizes.values())
-    yield warning(text, _FEWER) if is_short else note(text, "")
+    yield Finding.warning(text, _FEWER) if is_short else Finding.note(text, "")
 
 
 def read(reader: AnswerReader, facts: Facts) -> None:
@@ -81,12 +79,14 @@ def notes(facts: Facts, nothing: None) -> Iterator[Finding]:
     if not rows or facts.is_overview:
         return
     sets = ", ".join(f"{row['instance']}: {row['cores']}" for row in rows)
-    yield note(f"cores of its instances: {sets}", "")
+    yield Finding.note(f"cores of its instances: {sets}", "")
     if any(row["is_shared"] for row in rows):
-        yield warning("its instances share cores: there are more instances than cores", _FEWER)
+        yield Finding.warning(
+            "its instances share cores: there are more instances than cores", _FEWER
+        )
     moved = [row["instance"] for row in rows if row["threads"] != row["due_threads"]]
     if moved:
-        yield warning(
+        yield Finding.warning(
             f"{', '.join(moved)}: started with threads for other cores than they have now",
             "Replace the instances, so that numeric libraries start as many threads as fit.",
             f"zmqtriton-ctl reload {facts.word} --force",

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from zmqtriton.sdk.models import Problem, parameter_text, whole_number_problem
+from zmqtriton.sdk.models import Problem, count_fault, parameter_text
 from zmqtriton.sdk.process import options
 
 AUTO, ALL = "auto", "all"
@@ -30,6 +30,6 @@ def read(config: Any) -> int | None:
 
 def problems(config: Any) -> Iterator[Problem]:
     text = parameter_text(config, CORES)
-    why = "" if text in (AUTO, ALL) else whole_number_problem(text, 1024)
+    why = "" if text in (AUTO, ALL) else count_fault(text)
     if why:
         yield Problem(f"{CORES} is '{text}', {why}, '{AUTO}' or '{ALL}'", ("parameters", CORES))

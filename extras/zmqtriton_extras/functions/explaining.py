@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from zmqtriton.sdk.models import AnswerReader, Facts, Finding, warning
+from zmqtriton.sdk.models import AnswerReader, Facts, Finding
 
 #: Log lines of `backend/streams.py` by kind; each is logged at most once a minute.
 _LINES = {
@@ -39,4 +39,4 @@ def findings(facts: Facts, nothing: None) -> Iterator[Finding]:
         if facts.now_s - time_s <= _RECENT_S:
             commands = [c for row in facts.rows("counts") for c in facts.scale_commands(row)]
             text = f"{lines[-1]['text']}, {facts.ago(time_s)}"
-            yield warning(text, _ADVICE[kind], *commands[: 2 * (kind == "room")])
+            yield Finding.warning(text, _ADVICE[kind], *commands[: 2 * (kind == "room")])

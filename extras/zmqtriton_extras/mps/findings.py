@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from zmqtriton.sdk.models import AnswerReader, Facts, Finding, note, warning
+from zmqtriton.sdk.models import AnswerReader, Facts, Finding
 
 
 def read(reader: AnswerReader, facts: Facts) -> None:
@@ -22,10 +22,10 @@ def notes(facts: Facts, nothing: None) -> Iterator[Finding]:
     outside = [row["instance"] for row in rows if not row["is_client"]]
     if outside:
         why = rows[0]["problem"] or "it has not used the GPU yet, or in a container has other pids"
-        yield warning(
+        yield Finding.warning(
             f"MPS has no client of {', '.join(outside)}: {why}",
             "Without MPS, the processes on a GPU take turns.",
             "nvidia-smi",
         )
     elif rows:
-        yield note(f"its {len(rows)} instances share their GPUs by MPS", "")
+        yield Finding.note(f"its {len(rows)} instances share their GPUs by MPS", "")

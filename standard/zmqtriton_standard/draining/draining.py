@@ -81,6 +81,7 @@ class _Drained:
 class Draining(Feature):
     def __init__(self, core: CoreParts) -> None:
         super().__init__(core)
+        self._core = core
         #: Seconds between a request to stop and the stop: the server serves, but is not ready.
         self._core = core
         self._exit_drain_s = core.policy.options_of(DrainingOptions).exit_drain_secs
@@ -158,7 +159,7 @@ class Draining(Feature):
         if not model:
             return ServerTarget(self._core)
         target_model = self._find_model(model)
-        target: InstanceTarget | ModelTarget = ModelTarget(self._plan, self._server, target_model)
+        target: InstanceTarget | ModelTarget = ModelTarget(self._core, target_model)
         if instance:
             target = InstanceTarget(self._plan, target_model, instance)
         if target.has_ended:

@@ -7,8 +7,8 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from zmqtriton.sdk.process import NvmlError, available_bytes
-from zmqtriton.sdk.supervisor import Generation, HelperOwner, Plan, Policy, Promise, actions
+from zmqtriton.sdk.process import available_bytes
+from zmqtriton.sdk.supervisor import CoreParts, Generation, HelperOwner, Plan, Promise, actions
 from zmqtriton.sdk.wire import Reason
 from zmqtriton_standard.memory.readings import (
     family,
@@ -24,9 +24,9 @@ HOST = -1
 Sizes = Counter[int]
 
 
-def budgets_of(policy: Policy) -> Sizes:
+def budgets_of(core: CoreParts) -> Sizes:
     """Return the configured limits by place: the machine, or a GPU."""
-    budgets = policy.options_of(OnDemandOptions)
+    budgets = core.policy.options_of(OnDemandOptions)
     return +Sizes({**dict(budgets.gpu_memory_budget), HOST: budgets.model_memory_budget})
 
 
@@ -64,7 +64,7 @@ class MemoryQuestion:
         try:
             for name, gpu, size in gpu_memory(models, self.models_by_gpu):
                 sums.setdefault(name, Sizes())[gpu] += size
-        except (OSError, NvmlError) as error:
+        except OSError as error:
             problem = str(error)
         of_forks = {name: own for name, pids in self.forks.items() if (own := _own_bytes(pids))}
         return MemoryReport(sums, available_bytes(), problem, of_forks)

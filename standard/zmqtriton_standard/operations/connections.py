@@ -8,12 +8,13 @@ from __future__ import annotations
 import ipaddress
 import json
 from collections.abc import Mapping
+from contextlib import suppress
 from functools import partial
 from itertools import chain
 from typing import Any
 
-from zmqtriton.sdk.supervisor import All, ControlCall, Feature, Promise, Verb, actions
-from zmqtriton.sdk.wire import InvalidArgument, wire
+from zmqtriton.sdk.supervisor import ControlCall, Feature, Promise, Verb, actions
+from zmqtriton.sdk.wire import InvalidArgument, ZmqTritonError, wire
 
 #: Roles of the processes that clients on other machines connect to.
 _ROLES = frozenset({"http", "grpc"})
@@ -35,7 +36,9 @@ class ConnectionCalls(Feature):
             self._plan.ask(partial(_question, serial, document), within_s=_WITHIN_S)
             for serial in self._audience.serials(_ROLES)
         ]
-        await All(answers)
+        for answer in answers:  # all were asked; the others answer meanwhile
+            with suppress(ZmqTritonError):
+                await answer
         results = [answer.value for answer in answers if not answer.error]
         rows = [json.loads(result.result) for result in results if not result.code]
         return {"connections": [*chain(*rows)], "silent_processes": len(answers) - len(rows)}

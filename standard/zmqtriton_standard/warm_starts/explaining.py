@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from zmqtriton.sdk.models import AnswerReader, Facts, Finding, note
+from zmqtriton.sdk.models import AnswerReader, Facts, Finding
 
 
 def read(reader: AnswerReader, facts: Facts) -> None:
@@ -26,4 +26,4 @@ def notes(facts: Facts, _: None) -> Iterator[Finding]:
         if row["instance"] in living:
             instances.setdefault(row["text"], []).append(row["instance"])
     for text, names in instances.items():
-        yield note(f"{', '.join(names)} started {text}", "")
+        yield Finding.note(f"{', '.join(names)} started {text}", "")

@@ -22,7 +22,6 @@ from zmqtriton.sdk.supervisor import (
     Blueprint,
     CoreParts,
     Feature,
-    GenerationState,
     HelperOwner,
     actions,
 )
@@ -171,7 +170,7 @@ class WarmStarts(Feature, HelperOwner):
         """End spare processes that are too many or unused; start one if it is time."""
         generations, now_s = self._server.generations.values(), self._plan.now_s
         used, memory = {each.environment for each in generations}, figures.format_bytes(available)
-        is_busy = any(each.state is GenerationState.LOADING for each in generations)
+        is_busy = any(each.is_loading for each in generations)
         needed = ENOUGH_BYTES if self._mode == AUTO else SHORT_BYTES
         for environment, record in list(self._records.items()):
             record.used_s = now_s if environment in used else record.used_s

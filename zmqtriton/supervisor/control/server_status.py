@@ -18,7 +18,6 @@ from zmqtriton.supervisor.server_processes.broker_counts import BrokerCounts
 from zmqtriton.supervisor.server_processes.peers import Peers, ServerProcess
 from zmqtriton.supervisor.server_processes.shutdown import ShutdownSequence
 from zmqtriton.supervisor.settings import ServerInfo, Settings
-from zmqtriton.supervisor.states import GenerationState
 from zmqtriton_floor import wire
 from zmqtriton_floor.endpoints import local_service_path
 from zmqtriton_floor.reasons import Kind, Reason
@@ -266,7 +265,7 @@ def load_seconds(generations: Iterable[Generation]) -> dict[str, dict[str, float
     """Return the load time of each version in seconds, by model and version."""
     times: dict[str, dict[str, float]] = {}
     for generation in generations:
-        if generation.state is GenerationState.SERVING:
+        if generation.is_serving:
             of_model = times.setdefault(generation.blueprint.name, {})
             of_model[str(generation.version)] = generation.load_s
     return times
@@ -282,7 +281,7 @@ def kept_of(generations: Iterable[Generation]) -> list[dict[str, Any]]:
             "text": each.kept.text,
         }
         for each in generations
-        if each.state is GenerationState.SERVING and each.kept is not None
+        if each.is_serving and each.kept is not None
     ]
 
 

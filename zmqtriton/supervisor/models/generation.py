@@ -124,6 +124,14 @@ class Generation:
         self._began_s, self.load_s = plan.now_s, 0.0  # the time from its start until it could serve
 
     @property
+    def is_loading(self) -> bool:
+        return self.state is GenerationState.LOADING
+
+    @property
+    def is_serving(self) -> bool:
+        return self.state is GenerationState.SERVING
+
+    @property
     def label(self) -> str:
         return f"model '{self.blueprint.name}' version {self.version}"
 
@@ -172,7 +180,7 @@ class Generation:
         if self.state is GenerationState.LOADING:
             self.abort(UNLOADED)
             return
-        if self.state is not GenerationState.SERVING:
+        if not self.is_serving:
             return
         self._transition(states.RetireRequested())
         self._introductions.resources.instance_limit.leave(self.number)
@@ -269,6 +277,10 @@ class Generation:
 
     # --------------------------------------------------------- what happens
 
+    def kill(self, instance: StubPlace, reason: Reason) -> None:
+        """Kill the process of one of the instances."""
+        self.handle(instance, states.KillRequested(reason))
+
     def handle(self, instance: StubPlace, event: states.Event) -> None:
         """Handle an event of one of the instances."""
         before, serial = instance.state, instance.serial
@@ -303,7 +315,7 @@ class Generation:
             elif all(i.state is InstanceState.READY for i in self.instances):
                 self._transition(states.AllInstancesLoaded())
                 self.loaded()
-        elif self.state is GenerationState.SERVING:
+        elif self.is_serving:
             self._on_instance_changed_while_serving(instance, before)
         elif self.state is GenerationState.DRAINING:
             if instance.state is InstanceState.READY and not instance.slot.is_passive:

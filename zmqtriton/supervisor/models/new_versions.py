@@ -19,7 +19,7 @@ from zmqtriton.supervisor.models.generation import Generation
 from zmqtriton.supervisor.models.instance import ProcessLost, describe_error
 from zmqtriton.supervisor.models.instance_changes import NeedsNewGeneration
 from zmqtriton.supervisor.models.version import ServedVersion, serving
-from zmqtriton.supervisor.states import UNLOADED, GenerationState
+from zmqtriton.supervisor.states import UNLOADED
 from zmqtriton.supervisor.story import All, Promise, Story
 from zmqtriton_floor.errors import InternalError, ZmqTritonError, from_number
 from zmqtriton_floor.reasons import Kind, Reason
@@ -283,8 +283,7 @@ class NewVersions:
 
 def _serving_generation(version: ServedVersion) -> Generation | None:
     generation = version.generation if version.is_serving else None
-    is_steady = generation is not None and generation.state is GenerationState.SERVING
-    return generation if is_steady else None
+    return generation if generation and generation.is_serving else None
 
 
 def _differs_in_instances_only(blueprint: Blueprint, version: ServedVersion) -> bool:

@@ -55,10 +55,6 @@ def nice_value(weight: int, usual: int = 0) -> int:
     return max(_LEAST_NICE, min(_MAX_NICE, usual - round(steps)))
 
 
-class NoControlGroups(Exception):
-    """Raised, with the reason, if the server cannot make control groups."""
-
-
 class ControlGroups(Protocol):
     """Control groups of instances, by serial number; the kernel enforces the limits."""
 
@@ -122,7 +118,7 @@ class QuotaEnforcement:
             return
         try:
             self._groups = make()
-        except NoControlGroups as error:
+        except OSError as error:
             self._why_no_groups = str(error)
         else:
             self._out_of_memory = OomDetector(group=self._groups.own, now_s=time.monotonic())

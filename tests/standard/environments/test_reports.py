@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 
 from tests.support.reports import Reports
-from zmqtriton.long_steps import ByteCounter, StepProgress
+from zmqtriton.long_steps import StepProgress
+from zmqtriton_standard.environments.reports import ByteCounter
 
 
 def test_a_long_step_says_how_far_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
