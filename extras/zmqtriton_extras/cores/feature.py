@@ -110,9 +110,9 @@ class CoreShares(Feature):
             planned = final.slots if final else (blueprint.first_slot, *blueprint.other_slots)
             for slot in (*(one.slot for one in _staying(generation)), *planned):
                 yield _key(generation, slot), demand
-        known = {generation.blueprint.name for generation in generations.values()}
+        names = {generation.blueprint.name for generation in generations.values()}
         for name, model in self._server.models.items() if self._is_for_all else ():
-            if model.is_loading and name not in known:
+            if model.is_loading and name not in names:
                 yield (name, 0, "", 0), 0  # not read yet: one instance is expected
 
     def _instances(self) -> dict[int, StubPlace]:
