@@ -103,12 +103,11 @@ class CoreShares(Feature):
     def _demands(self, generations: Mapping[int, Generation]) -> Iterator[tuple[_Key, int]]:
         """Yield the demand of each instance that there is, or will be."""
         for generation in generations.values():
-            demand, final = self._demand(generation), generation.final_config
+            demand = self._demand(generation)
             if demand is None or generation.state not in _STAYING:
                 continue
-            blueprint = generation.blueprint
-            planned = final.slots if final else (blueprint.first_slot, *blueprint.other_slots)
-            for slot in (*(one.slot for one in _staying(generation)), *planned):
+            running = (one.slot for one in _staying(generation))
+            for slot in (*running, *generation.planned_slots):
                 yield _key(generation, slot), demand
         names = {generation.blueprint.name for generation in generations.values()}
         for name, model in self._server.models.items() if self._is_for_all else ():
