@@ -219,19 +219,17 @@ class Uses(ast.NodeVisitor):
     def visit_Global(self, node: ast.Global) -> None:
         self.names.update(node.names)
 
-    def visit_Import(self, node: ast.Import) -> None:
+    def visit_Import(self, node: ast.stmt) -> None:
         self.imports.append(node)
 
-    def visit_ImportFrom(self, node: ast.ImportFrom) -> None:
-        self.imports.append(node)
+    visit_ImportFrom = visit_Import
 
-    def visit_FunctionDef(self, node: ast.FunctionDef) -> None:
+    def visit_FunctionDef(self, node: ast.FunctionDef | ast.AsyncFunctionDef) -> None:
         for each in (*node.decorator_list, node.args, *filter(None, [node.returns])):
             self.visit(each)
         self._enter(node.args, node.body)
 
-    def visit_AsyncFunctionDef(self, node: ast.AsyncFunctionDef) -> None:
-        self.visit_FunctionDef(node)  # type: ignore[arg-type]
+    visit_AsyncFunctionDef = visit_FunctionDef
 
     def visit_Lambda(self, node: ast.Lambda) -> None:
         self.visit(node.args)
@@ -245,7 +243,7 @@ class Uses(ast.NodeVisitor):
         local = {node.arg for node in ast.walk(arguments) if isinstance(node, ast.arg)}
         declared: Set[str] = set()
         for each in body:
-            local |= _bound(each) if isinstance(each, ast.stmt) else set()
+            local |= _bound(each)
             declared |= {n for g in ast.walk(each) if isinstance(g, ast.Global) for n in g.names}
         self.names |= inner.names - (local - declared)
         self.attributes |= inner.attributes

@@ -100,16 +100,15 @@ class CoreShares(Feature):
     def _demands(self, generations: Mapping[int, Generation]) -> Iterator[tuple[_Key, int]]:
         """Yield the demand of each instance that there is, or will be."""
         for generation in generations.values():
-            demand, final = self._demand(generation), generation.final_config
+            demand = self._demand(generation)
             if demand is None or not _has_part(generation):
                 continue
-            blueprint = generation.blueprint
-            planned = final.slots if final else (blueprint.first_slot, *blueprint.other_slots)
-            for slot in (*(one.slot for one in _staying(generation)), *planned):
+            running = (one.slot for one in _staying(generation))
+            for slot in (*running, *generation.planned_slots):
                 yield _key(generation, slot), demand
-        known = {generation.blueprint.name for generation in generations.values()}
+        names = {generation.blueprint.name for generation in generations.values()}
         for name, model in self._server.models.items() if self._is_for_all else ():
-            if model.is_loading and name not in known:
+            if model.is_loading and name not in names:
                 yield (name, 0, "", 0), 0  # not read yet: one instance is expected
 
     def _instances(self) -> dict[int, StubPlace]:

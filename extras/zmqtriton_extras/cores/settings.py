@@ -12,12 +12,8 @@ AUTO, ALL = "auto", "all"
 CORES = "CORES"
 #: Types of values that readers send to the supervisor.
 TYPES = ()
-
-
-def read_option(text: str) -> str:
-    if text not in (AUTO, "off"):
-        raise options.BadValue(f"--cores must be 'auto' or 'off', got '{text}'")
-    return text
+#: The reader of `--cores`.
+read_option = options.one_of((AUTO, "off"), "invalid argument for --cores")
 
 
 def read(config: Any) -> int | None:

@@ -15,8 +15,8 @@ _LINES = {
 #: Seconds after which a log line is too old to explain the current state.
 _RECENT_S = 120.0
 _ADVICE = {
-    "room": "A request waits until enough streams have left. Raise `room` of @model if the model's "
-    "memory allows it; more instances have more room.",
+    "room": "A request waits until enough streams have left. Raise `budget` of @model if the "
+    "model's memory allows it, or have more instances.",
     "readers": "They are left out of steps until their clients read, and hold no others up. A "
     "client that reads nothing for 30 seconds loses its connection.",
 }

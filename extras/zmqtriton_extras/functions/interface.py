@@ -162,7 +162,7 @@ class Interface:
         summary, _, description = self.about.partition("\n")
         parts = {each: _part(schema) for each, schema in self.input["properties"].items()}
         body = {JSON: {"schema": self.input}}
-        examples = self.examples or [example][example is None :]
+        examples = self.examples or ([] if example is None else [example])
         if examples:
             names = [name, *(f"{name} {number}" for number in range(2, len(examples) + 1))]
             rows = zip(names, examples, strict=True)

@@ -55,10 +55,8 @@ class MpsDaemon(Feature):
 
     def _is_shared(self, generation: Generation, instance: StubPlace) -> bool:
         """True if the instance is not the only one on its GPU, or will not be."""
-        blueprint, final = generation.blueprint, generation.final_config
-        planned = final.slots if final else (blueprint.first_slot, *blueprint.other_slots)
         others = (one for one in self._on_gpus() if one.model != instance.model)
-        on_gpu = [*(one.slot for one in others), *planned]
+        on_gpu = [*(one.slot for one in others), *generation.planned_slots]
         places = [(slot.kind, slot.device) for slot in on_gpu]
         return places.count(("GPU", instance.slot.device)) > 1
 

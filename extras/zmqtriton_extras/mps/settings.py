@@ -24,12 +24,8 @@ class GpuShare(NamedTuple):
 
 #: Types of values that readers send to the supervisor.
 TYPES = (GpuShare,)
-
-
-def read_option(text: str) -> str:
-    if text not in (AUTO, "off"):
-        raise options.BadValue(f"--mps must be 'auto' or 'off', got '{text}'")
-    return text
+#: The reader of `--mps`.
+read_option = options.one_of((AUTO, "off"), "invalid argument for --mps")
 
 
 def read(config: Any) -> GpuShare | None:

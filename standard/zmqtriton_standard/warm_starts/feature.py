@@ -97,7 +97,6 @@ class WarmStarts(Feature, HelperOwner):
         #: The origin of each instance's process in words, and the serial of the spare process or
         #: 0, by the names of model and instance.
         self._origins: dict[tuple[str, str], tuple[str, int]] = {}
-        self._is_watching = False
         if self._mode != OFF:
             core.introductions.choose_spare = self._choose
 
@@ -114,10 +113,11 @@ class WarmStarts(Feature, HelperOwner):
                 one.modules = ""
             is_slow = self._mode != AUTO or generation.load_s >= WORTH_S
             if names and is_slow and self._mode != OFF and not generation.environment.host:
+                is_first = not self._records  # nobody looks without a record
                 record = self._records.setdefault(generation.environment, _Record())
                 record.modules.update(dict.fromkeys(names))
                 record.model = blueprint.name
-                if not self._is_watching:
+                if is_first:
                     self._plan.tell(self._watch())
 
     def forget_model(self, name: str) -> None:
@@ -153,7 +153,7 @@ class WarmStarts(Feature, HelperOwner):
 
     async def _watch(self) -> None:
         """Look at memory and records from time to time, as long as there are records."""
-        self._is_watching, count = True, 0
+        count = 0
         while self._records and not self._server.is_stopping:
             await self._plan.pause(QUIET_S)
             count += 1
@@ -164,7 +164,6 @@ class WarmStarts(Feature, HelperOwner):
             for pid, spare in due.items():
                 spare.bytes = sizes.get(pid, 0)
             self._tend(available)
-        self._is_watching = False
 
     def _tend(self, available: int) -> None:
         """End spare processes that are too many or unused; start one if it is time."""

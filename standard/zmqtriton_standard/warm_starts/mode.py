@@ -3,10 +3,5 @@
 from zmqtriton.sdk.process import options
 
 AUTO, ON, OFF = "auto", "on", "off"
-
-
-def read(value: str) -> str:
-    """Return the mode. Raises BadValue."""
-    if value not in (AUTO, ON, OFF):
-        raise options.BadValue(f"It must be auto, on or off. Got {value}")
-    return value
+#: The reader of the option.
+read = options.one_of((AUTO, ON, OFF), "invalid argument for --warm-starts")

@@ -191,10 +191,10 @@ class _MeasuredLevels(Levels):
 
     def add(self, request: InflightRequest) -> PriorityLevel:
         request.measured = self._meter.size(request.body)
+        level = super().add(request)
         if self._meter.likeness:
             self.arrived.append((request.elements, request.measured.likeness))
-        level = super().add(request)
-        self._drop_left()
+            self._drop_left()
         return level
 
     def take_arrived(self, count: int) -> list[_Rows]:

@@ -150,13 +150,17 @@ class Generation:
                 self._introductions.stubs.pop(instance.serial, None)
             self._introductions.ended_generations.append(self.number)
 
+    @property
+    def planned_slots(self) -> Sequence[InstanceSlot]:
+        """Places of its instances by its final configuration; without one yet, by its files."""
+        blueprint, final = self.blueprint, self.final_config
+        return final.slots if final else (blueprint.first_slot, *blueprint.other_slots)
+
     # ---------------------------------------------------------- what is asked
 
     def start(self) -> None:
         """Start its instances, if need be when those of others have ended."""
-        slots = [self.blueprint.first_slot, *self.blueprint.other_slots]
-        if self.final_config is not None:
-            slots = [*self.final_config.slots]
+        slots = self.planned_slots
         if self._introductions.resources.instance_limit.is_room_coming(len(slots)):
             self._plan.tell(self._start_when_there_is_room(slots))
         elif self._claim(slots):

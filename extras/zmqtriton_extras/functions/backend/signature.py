@@ -222,29 +222,22 @@ def _example(number: int, example: Mapping[str, Any], rows: List[Parameter]) -> 
                     raise HintError(
                         f"there is no such argument; there are: {', '.join(parameters)}"
                     )
-                if isinstance(value, pathlib.Path):
-                    value = as_base64(_content_of(value))
-                values[name] = _checked(parameters[name], value)
+                values[name] = _sent_value(parameters[name], value)
         for each in rows:
             if not each.is_optional and each.name not in example:
                 raise HintError(f"it needs the argument '{each.name}'")
     return values
 
 
-def _content_of(path: pathlib.Path) -> bytes:
-    try:
-        return path.read_bytes()
-    except OSError as error:
-        raise HintError(f"its file: {error}") from None
-
-
-def _checked(parameter: Parameter, value: Any) -> Any:
+def _sent_value(parameter: Parameter, value: Any) -> Any:
+    """Return a value of an example as clients send it. Raises HintError if it is refused."""
     as_sent = kind_of_schema(parameter.kind.schema)
     try:
-        parameter.kind.decode(as_sent.encode(as_sent.from_json(value)))
-    except MismatchError as error:
+        sent = as_base64(value.read_bytes()) if isinstance(value, pathlib.Path) else value
+        parameter.kind.decode(as_sent.encode(as_sent.from_json(sent)))
+    except (MismatchError, OSError) as error:
         raise HintError(str(error)) from None
-    return value
+    return sent
 
 
 def _function_of(marked: Any, settings: Settings) -> Any:

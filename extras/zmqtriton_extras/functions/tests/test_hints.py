@@ -396,7 +396,7 @@ def test_examples_of_the_author_are_in_the_description(tmp_path: Path) -> None:
         ('[{"text": "a"}, {"text": 1}]', r"example 2\.text: expected str, got an integer"),
         ('[{"words": 1}]', r"example 1\.words: there is no such argument; there are: text, times"),
         ('[{"times": 1}]', r"example 1: it needs the argument 'text'"),
-        ('[{"text": "a", "file": Path("/no")}]', r"example 1\.file: its file: .*No such file"),
+        ('[{"text": "a", "file": Path("/no")}]', r"example 1\.file: .*No such file"),
         ('[{"text": "a" * 65536}]', "examples: the page has 65536 bytes for all"),
     ],
 )
