@@ -25,7 +25,6 @@ from zmqtriton.config.parameters import MODEL_SOURCE, parameter_text
 from zmqtriton.config.pbtxt import parse_json, parse_override, read_config, to_text
 from zmqtriton.config.positions import locate_error
 from zmqtriton.config.validation import config_problems, tensor_problems
-from zmqtriton.host.gpus import visible_gpus
 from zmqtriton_floor.reasons import Kind
 
 SEQUENCE_IDLE_US = 1_000_000
@@ -37,10 +36,6 @@ class ModelHost:
 
     gpus: Sequence[int] = ()
     min_compute_capability: float = 6.0
-
-    @classmethod
-    def here(cls, min_compute_capability: float = 6.0) -> ModelHost:
-        return cls(visible_gpus(min_compute_capability), min_compute_capability)
 
 
 _NO_GPUS = ModelHost()

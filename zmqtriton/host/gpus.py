@@ -47,6 +47,24 @@ class Gpu(NamedTuple):
             chosen.append(gpu)
         return chosen
 
+    @classmethod
+    def visible(
+        cls,
+        min_capability: float = 0.0,
+        environment: Mapping[str, str] = os.environ,
+        find: Callable[[], Sequence[Gpu]] | None = None,
+    ) -> tuple[int, ...]:
+        """Return the numbers that models get in `model_instance_device_id`.
+
+        GPUs that are too old are left out.
+        """
+        try:
+            chosen = cls.chosen(environment, find)
+        except OSError as error:
+            _log.debug("no GPUs: %s", error)
+            return ()
+        return tuple(i for i, gpu in enumerate(chosen) if gpu.compute_capability >= min_capability)
+
     @contextmanager
     def opened(self) -> Iterator[tuple[Any, ctypes.c_void_p]]:
         """Open the library, with its handle of the GPU. Raises what `nvml_library` does."""
@@ -65,23 +83,6 @@ class Gpu(NamedTuple):
 
 class NvmlError(OSError):
     """Raised when a call of the library fails."""
-
-
-def visible_gpus(
-    min_capability: float = 0.0,
-    environment: Mapping[str, str] = os.environ,
-    find: Callable[[], Sequence[Gpu]] | None = None,
-) -> tuple[int, ...]:
-    """Return the numbers that models get in `model_instance_device_id`.
-
-    GPUs that are too old are left out.
-    """
-    try:
-        chosen = Gpu.chosen(environment, find)
-    except OSError as error:
-        _log.debug("no GPUs: %s", error)
-        return ()
-    return tuple(i for i, gpu in enumerate(chosen) if gpu.compute_capability >= min_capability)
 
 
 def used_memory_share(

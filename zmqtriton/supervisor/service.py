@@ -16,7 +16,7 @@ from collections.abc import Callable, Sequence
 
 from zmqtriton import systemd
 from zmqtriton.host import capacity
-from zmqtriton.host.gpus import used_memory_share, visible_gpus
+from zmqtriton.host.gpus import Gpu, used_memory_share
 from zmqtriton.logs.guard import guarded
 from zmqtriton.logs.log import ServerLog, take_over_output
 from zmqtriton.logs.log_ring import LogRing
@@ -112,7 +112,7 @@ class SupervisorService:
         self._options = options
         self._listeners = held
         self._claims = claims
-        gpus = visible_gpus(options.min_supported_compute_capability)
+        gpus = Gpu.visible(options.min_supported_compute_capability)
         self._region_files = RegionFiles(
             trusts_all=options.trust_client_shm, is_read_only=bool(options.stub_user)
         )

@@ -32,7 +32,7 @@ from zmqtriton.sdk.models import (
     pbtxt,
     scan,
 )
-from zmqtriton.sdk.process import InferenceRequest, InferenceResponse, addons
+from zmqtriton.sdk.process import Gpu, InferenceRequest, InferenceResponse, addons
 from zmqtriton.sdk.wire import InvalidArgument, NotFound, arrays, errors, logs, wire
 from zmqtriton_extras.authoring.testing.batch import (
     Answer,
@@ -72,7 +72,7 @@ def read_model(directory: Path, version: int | None) -> ModelFiles:
     scanned = scan.scan_model(directory, directory.parent)
     if not scanned.versions:
         raise NotFound(_no_version_text(directory))
-    host = ModelHost.here()
+    host = ModelHost(Gpu.visible())
     config = load_config(scanned.name, directory, scanned.config_path, host=host)
     if config.HasField("ensemble_scheduling"):
         raise InvalidArgument(
