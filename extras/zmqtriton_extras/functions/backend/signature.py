@@ -204,8 +204,18 @@ def _cost_of(cost: Any, parameters: List[Parameter]) -> Any:
         if len(lists) > 1 or not (is_text or kind.dims[0] == -1):
             raise HintError("cost=len is for one list of texts, of lists or of arrays")
         return f"{'bytes' if is_text else 'elements'}({lists[0].name})"
+    is_plain = not (inspect.iscoroutinefunction(cost) or inspect.isgeneratorfunction(cost))
+    try:
+        rows = [*inspect.signature(cost).parameters.values()]
+    except (TypeError, ValueError):  # a number, or a builtin function without a signature
+        is_plain, rows = False, []
+    if not is_plain or any(row.kind is row.POSITIONAL_ONLY for row in rows):
+        raise HintError(
+            'cost must be len, a measure such as "bytes(text)", or a plain function that takes '
+            "arguments by their names"
+        )
     names = {each.name for each in parameters}
-    strange = [name for name in inspect.signature(cost).parameters if name not in names]
+    strange = [row.name for row in rows if row.name not in names and row.default is row.empty]
     if strange:
         raise HintError(f"cost has the parameter '{strange[0]}', which the function lacks")
     return cost
