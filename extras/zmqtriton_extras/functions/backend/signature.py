@@ -28,6 +28,7 @@ from zmqtriton_extras.functions.backend.kinds import (
     Kind,
     MismatchError,
     Place,
+    RaggedError,
     Scalars,
     as_base64,
 )
@@ -174,7 +175,7 @@ def _signature(marked: Any, function: Any, hints: Dict[str, Any]) -> Signature:
     code = getattr(inspect.unwrap(function), "__code__", None)
     place = f"{code.co_filename}:{code.co_firstlineno}" if code else marked.__name__
     is_checked = any(each.kind.adapter is not None for each in parameters)
-    examples = [_example(*row, parameters) for row in enumerate(settings.examples, 1)]
+    examples = [_example(*row, parameters) for row in enumerate(settings.examples or (), 1)]
     if len(json.dumps(examples)) > _MAX_EXAMPLES:
         raise HintError(f"examples: the page has {_MAX_EXAMPLES} bytes for all, in base64")
     return Signature(
@@ -221,37 +222,46 @@ def _cost_of(cost: Any, parameters: List[Parameter]) -> Any:
     return cost
 
 
-def _example(number: int, example: Mapping[str, Any], rows: List[Parameter]) -> Dict[str, Any]:
+def _example(number: int, example: Any, rows: List[Parameter]) -> Dict[str, Any]:
     """Return an example with its files in base64. Raises HintError if the function refuses it."""
     parameters = {each.name: each for each in rows}
     values = {}
     with Place(f"example {number}"):
+        if not isinstance(example, collections.abc.Mapping):
+            raise HintError('it must be a dict of arguments: examples=[{"text": "hello"}]')
         for name, value in example.items():
             with Place(name):
                 if name not in parameters:
                     raise HintError(
                         f"there is no such argument; there are: {', '.join(parameters)}"
                     )
-                if isinstance(value, pathlib.Path):
-                    value = as_base64(_content_of(value))
-                values[name] = _checked(parameters[name], value)
+                values[name] = _checked(parameters[name], _as_json(parameters[name], value))
         for each in rows:
             if not each.is_optional and each.name not in example:
                 raise HintError(f"it needs the argument '{each.name}'")
     return values
 
 
-def _content_of(path: pathlib.Path) -> bytes:
+def _as_json(parameter: Parameter, value: Any) -> Any:
     try:
-        return path.read_bytes()
+        if not isinstance(value, pathlib.Path):
+            return json.loads(json.dumps(value))
+        data = value.read_bytes()
+        return as_base64(data) if parameter.kind.is_file else data.decode()
     except OSError as error:
         raise HintError(f"its file: {error}") from None
+    except (TypeError, ValueError, RecursionError) as error:
+        raise HintError(f"write it as JSON: {error}") from None
 
 
 def _checked(parameter: Parameter, value: Any) -> Any:
     as_sent = kind_of_schema(parameter.kind.schema)
     try:
         parameter.kind.decode(as_sent.encode(as_sent.from_json(value)))
+    except RaggedError as error:
+        if parameter.ragged is None:
+            raise HintError(str(error)) from None
+        parameter.ragged.decode(parameter.ragged.encode(value))
     except MismatchError as error:
         raise HintError(str(error)) from None
     return value
@@ -421,7 +431,9 @@ def _complete_instances(document: Dict[str, Any], signature: Signature) -> None:
         group = {"name": document.get("name", ""), "count": signature.settings.instances}
         document["instance_group"] = [group]
     parameters = document.setdefault("parameters", {})
-    parameters[DESCRIPTION] = {"string_value": json.dumps(describe(signature))}
+    # half a surrogate pair in a docstring would have no JSON in the server
+    text = json.dumps(describe(signature), ensure_ascii=False).encode(errors="replace").decode()
+    parameters[DESCRIPTION] = {"string_value": text}
     for name, tensor in _openai(signature).items():
         parameters.setdefault(name, {"string_value": tensor})
     if signature.settings.streams:
