@@ -175,11 +175,8 @@ def _signature(marked: Any, function: Any, hints: Dict[str, Any]) -> Signature:
     code = getattr(inspect.unwrap(function), "__code__", None)
     place = f"{code.co_filename}:{code.co_firstlineno}" if code else marked.__name__
     is_checked = any(each.kind.adapter is not None for each in parameters)
-    examples = [_example(*row, parameters) for row in enumerate(settings.examples or (), 1)]
-    if len(json.dumps(examples)) > _MAX_EXAMPLES:
-        raise HintError(f"examples: the page has {_MAX_EXAMPLES} bytes for all, in base64")
     return Signature(
-        settings._replace(examples=examples),
+        settings,
         parameters,
         outputs,
         fields_of,
@@ -220,6 +217,15 @@ def _cost_of(cost: Any, parameters: List[Parameter]) -> Any:
     if strange:
         raise HintError(f"cost has the parameter '{strange[0]}', which the function lacks")
     return cost
+
+
+def _examples(signature: Signature) -> List[Dict[str, Any]]:
+    """Return the examples, whose files are read now: an instance starts without them."""
+    rows = enumerate(signature.settings.examples or (), 1)
+    examples = [_example(*row, signature.parameters) for row in rows]
+    if len(json.dumps(examples)) > _MAX_EXAMPLES:
+        raise HintError(f"examples: the page has {_MAX_EXAMPLES} bytes for all, in base64")
+    return examples
 
 
 def _example(number: int, example: Any, rows: List[Parameter]) -> Dict[str, Any]:
@@ -471,8 +477,11 @@ def _openai_kind(row: Parameter) -> str:
 
 
 def describe(signature: Signature) -> Dict[str, Any]:
-    """Return the description of a function that the server reads, as a JSON object."""
-    fields_of = signature.fields_of
+    """Return the description of a function that the server reads, as a JSON object.
+
+    Raises HintError for examples that the function refuses.
+    """
+    fields_of, examples = signature.fields_of, _examples(signature)
     is_tuple = fields_of is not None and issubclass(fields_of, tuple)
     return {
         "about": signature.about,
@@ -480,7 +489,7 @@ def describe(signature: Signature) -> Dict[str, Any]:
         "has_batches": signature.settings.batch > 0,
         "is_stream": signature.is_stream,
         "is_checked": signature.is_checked,
-        **({"examples": signature.settings.examples} if signature.settings.examples else {}),
+        **({"examples": examples} if examples else {}),
         "input": {
             "type": "object",
             "properties": {each.name: _schema(each) for each in signature.parameters},
