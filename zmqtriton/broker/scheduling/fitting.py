@@ -45,7 +45,7 @@ from zmqtriton_floor.wire import Tensor, decode_request
 _BATCHES_AHEAD = 4
 #: Mask of the batch numbers that are measured for an estimate: one in 256, more at the beginning.
 _SELDOM = 255
-#: Maximum value of a number, above each budget; also of numbers in shared memory.
+#: Maximum value of a number, above each budget; also of numbers that the body refers to.
 _MOST = 1e15
 
 

@@ -7,7 +7,7 @@ import inspect
 import json
 import pathlib
 import typing
-from typing import Any, Dict, Iterator, List, Mapping, NamedTuple, Sequence, Tuple
+from typing import Any, Dict, Iterator, List, NamedTuple, Sequence, Tuple
 
 from zmqtriton_extras.functions.backend.adapters import fields_of, hints_of, without_none
 from zmqtriton_extras.functions.backend.api import MARK, End, Settings

@@ -365,7 +365,10 @@ def test_pages_are_for_browsers_and_for_models(
     with response:
         policy = response.headers.get("Content-Security-Policy", "")
 
-    assert (status or 200, status == 200) == (response.status, policy.startswith("default-src 'none'"))
+    assert (status or 200, status == 200) == (
+        response.status,
+        policy.startswith("default-src 'none'"),
+    )
 
 
 def test_a_chat_is_shown_as_code_for_openai_s_client(browser: Browser, tmp_path: Path) -> None:

@@ -618,14 +618,14 @@ def test_functions_run_wherever_models_do(tmp_path: Path) -> None:
 
 def test_an_instance_starts_again_without_the_file_of_an_example(tmp_path: Path) -> None:
     server = Server(tmp_path / "s", frontends=())
-    source = '''
+    source = """
 from pathlib import Path
 from zmqtriton import model
 
 @model(examples=[{"text": Path(__file__).parent / "letter.txt"}])
 def echo(text: str) -> str:
     return text
-'''
+"""
     letter = server.write_model("echo", "", source) / "1" / "letter.txt"
     letter.write_text("hello")
     with server:
