@@ -263,11 +263,12 @@ def _as_json(parameter: Parameter, value: Any) -> Any:
 def _checked(parameter: Parameter, value: Any) -> Any:
     as_sent = kind_of_schema(parameter.kind.schema)
     try:
-        parameter.kind.decode(as_sent.encode(as_sent.from_json(value)))
-    except RaggedError as error:
-        if parameter.ragged is None:
-            raise HintError(str(error)) from None
-        parameter.ragged.decode(parameter.ragged.encode(value))
+        try:
+            parameter.kind.decode(as_sent.encode(as_sent.from_json(value)))
+        except RaggedError:
+            if parameter.ragged is None:
+                raise
+            parameter.ragged.decode(parameter.ragged.encode(value))
     except MismatchError as error:
         raise HintError(str(error)) from None
     return value

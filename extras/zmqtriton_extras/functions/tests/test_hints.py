@@ -365,7 +365,11 @@ from zmqtriton import File, model
 
 @model(examples=%s)
 def caption(
-    text: str, times: int = 1, file: File | None = None, image: PIL.Image.Image | None = None
+    text: str,
+    times: int = 1,
+    file: File | None = None,
+    image: PIL.Image.Image | None = None,
+    rows: list[list[int]] | None = None,
 ) -> str:
     return text
 """
@@ -400,6 +404,7 @@ def test_examples_of_the_author_are_in_the_description(tmp_path: Path) -> None:
         ('[{"text": "a", "file": Path("/no")}]', r"example 1\.file: its file: .*No such file"),
         ('[{"text": {"a"}}]', r"example 1\.text: write it as JSON: Object of type set is not JSON"),
         ('[{"text": Path("/dev/null"), "file": [Path("/no")]}]', r"file: write it as JSON: Obj"),
+        ('[{"text": "a", "rows": [[1], ["b", 2]]}]', r"example 1\.rows: "),
         ('{"text": "a"}', "example 1: it must be a dict of arguments: examples="),
         ('[{"text": "a" * 65536}]', "examples: the page has 65536 bytes for all"),
     ],
@@ -417,7 +422,6 @@ def test_an_example_may_have_a_text_from_a_file_and_lists_of_different_lengths(
     (tmp_path / "letter.txt").write_text("grüße")
     rows = "[[1], [2, 3]]"
     source = EXAMPLES % f'[{{"text": Path({str(tmp_path / "letter.txt")!r}), "rows": {rows}}}]'
-    source = source.replace("times: int = 1", "rows: list[list[int]] | None = None")
     with loaded(tmp_path, source) as model:
         interface = interface_of(model.config)
 
