@@ -47,11 +47,13 @@ from zmqtriton_extras.functions.example_requests import example_for
 from zmqtriton_extras.functions.interface import Interface, Request, interface_of
 from zmqtriton_extras.functions.urls import NotFetched, Urls
 from zmqtriton_extras.routes.backend.multipart import RefusedError
-from zmqtriton_standard.cockpit.pages import Pages, wants_html
+from zmqtriton_standard.cockpit.pages import Pages
 from zmqtriton_standard.generate.response import Events, as_event
 
 #: Any path that no other route has. Routes of models have the same path.
 _PATH = "/{path:path}"
+#: Content types of a response to GET.
+_PAGE_OR_SCHEMA = ("application/json", "text/html")
 #: Bytes at the beginning of a form that are searched for its first file.
 _HEAD_BYTES = 4096
 #: A name in the place of an error, and a line of an error with place and text.
@@ -112,7 +114,8 @@ class Functions:
 
     def _show(self, req: HttpRequest, resp: falcon.asgi.Response) -> bool:
         """Respond with the page if the client is a browser, and return whether it is."""
-        if self._pages is None or not wants_html(req.header(b"accept") or ""):
+        # the default comes first: `*/*` of curl is no wish for a page
+        if self._pages is None or req.client_prefers(_PAGE_OR_SCHEMA) != _PAGE_OR_SCHEMA[1]:
             return False
         self._pages.send(req, resp, "function.html")
         return True

@@ -218,7 +218,13 @@ def _kinds(schema: Mapping[str, Any]) -> dict[str, Kind]:
 
 @lru_cache(maxsize=1024)
 def _read(text: str) -> Interface:
-    return Interface(json.loads(text))
+    return Interface(json.loads(text, parse_int=_as_number))
+
+
+def _as_number(digits: str) -> float:
+    """Return an integer of a default or an example, as a float if it is too large for orjson."""
+    number = float(digits)
+    return int(digits) if -(2.0**63) <= number < 2.0**64 else number
 
 
 def interface_of(config: Mapping[str, Any]) -> Interface | None:

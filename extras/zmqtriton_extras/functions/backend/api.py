@@ -11,6 +11,7 @@ class Chat:
 
 from __future__ import annotations
 
+import math
 from typing import Any, Callable, Mapping, NamedTuple, Sequence
 
 from zmqtriton_extras.functions.backend.keeping import kept
@@ -76,9 +77,10 @@ def model(
             "batch and delay_ms must be 0 or more, and instances 1 or more",
         ),
         (
-            streams < 0 or budget < 0 or (streams and batch),
-            "streams must be 1 or more, without batch, and budget 0 or more",
+            streams < 0 or not 0 <= budget < math.inf or (streams and batch),
+            "streams must be 1 or more, without batch, and budget a number from 0 on",
         ),
+        (not isinstance(like, str), 'like must be a measure, such as like="shape(text)"'),
         ((cost or like) and not batch, "cost and like are for functions with batch"),
         (
             budget and not streams if not cost else not budget,

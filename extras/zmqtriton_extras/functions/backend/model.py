@@ -129,9 +129,12 @@ class FunctionModel:
 class TritonPythonModel(FunctionModel):
     @classmethod
     def auto_complete_config(cls, config: Any) -> Any:
-        _, interface = _find(config.as_dict(), cls.file)
+        marked, interface = _find(config.as_dict(), cls.file)
         try:
             return signature.complete(config, interface)
+        except HintError as error:
+            path = cls.file or path_of(config.as_dict())
+            raise pb_utils.TritonModelException(f"{path}, {marked.__name__}: {error}") from None
         except ValueError as error:
             raise pb_utils.TritonModelException(str(error)) from None
 

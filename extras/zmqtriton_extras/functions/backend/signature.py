@@ -7,7 +7,7 @@ import inspect
 import json
 import pathlib
 import typing
-from typing import Any, Dict, Iterator, List, Mapping, NamedTuple, Sequence, Tuple
+from typing import Any, Dict, Iterator, List, NamedTuple, Sequence, Tuple
 
 from zmqtriton_extras.functions.backend.adapters import fields_of, hints_of, without_none
 from zmqtriton_extras.functions.backend.api import MARK, End, Settings
@@ -28,6 +28,7 @@ from zmqtriton_extras.functions.backend.kinds import (
     Kind,
     MismatchError,
     Place,
+    RaggedError,
     Scalars,
     as_base64,
 )
@@ -174,11 +175,8 @@ def _signature(marked: Any, function: Any, hints: Dict[str, Any]) -> Signature:
     code = getattr(inspect.unwrap(function), "__code__", None)
     place = f"{code.co_filename}:{code.co_firstlineno}" if code else marked.__name__
     is_checked = any(each.kind.adapter is not None for each in parameters)
-    examples = [_example(*row, parameters) for row in enumerate(settings.examples, 1)]
-    if len(json.dumps(examples)) > _MAX_EXAMPLES:
-        raise HintError(f"examples: the page has {_MAX_EXAMPLES} bytes for all, in base64")
     return Signature(
-        settings._replace(examples=examples),
+        settings,
         parameters,
         outputs,
         fields_of,
@@ -204,40 +202,76 @@ def _cost_of(cost: Any, parameters: List[Parameter]) -> Any:
         if len(lists) > 1 or not (is_text or kind.dims[0] == -1):
             raise HintError("cost=len is for one list of texts, of lists or of arrays")
         return f"{'bytes' if is_text else 'elements'}({lists[0].name})"
+    is_plain = not (inspect.iscoroutinefunction(cost) or inspect.isgeneratorfunction(cost))
+    try:
+        rows = [*inspect.signature(cost).parameters.values()]
+    except (TypeError, ValueError):  # a number, or a builtin function without a signature
+        is_plain, rows = False, []
+    if not is_plain or any(row.kind is row.POSITIONAL_ONLY for row in rows):
+        raise HintError(
+            'cost must be len, a measure such as "bytes(text)", or a plain function that takes '
+            "arguments by their names"
+        )
     names = {each.name for each in parameters}
-    strange = [name for name in inspect.signature(cost).parameters if name not in names]
+    strange = [row.name for row in rows if row.name not in names and row.default is row.empty]
     if strange:
         raise HintError(f"cost has the parameter '{strange[0]}', which the function lacks")
     return cost
 
 
-def _example(number: int, example: Mapping[str, Any], rows: List[Parameter]) -> Dict[str, Any]:
+def _examples(signature: Signature) -> List[Dict[str, Any]]:
+    """Return the examples, whose files are read now: an instance starts without them."""
+    rows = enumerate(signature.settings.examples or (), 1)
+    examples = [_example(*row, signature.parameters) for row in rows]
+    if len(json.dumps(examples)) > _MAX_EXAMPLES:
+        raise HintError(f"examples: the page has {_MAX_EXAMPLES} bytes for all, in base64")
+    return examples
+
+
+def _example(number: int, example: Any, rows: List[Parameter]) -> Dict[str, Any]:
     """Return an example with its files in base64. Raises HintError if the function refuses it."""
     parameters = {each.name: each for each in rows}
     values = {}
     with Place(f"example {number}"):
+        if not isinstance(example, collections.abc.Mapping):
+            raise HintError('it must be a dict of arguments: examples=[{"text": "hello"}]')
         for name, value in example.items():
             with Place(name):
                 if name not in parameters:
                     raise HintError(
                         f"there is no such argument; there are: {', '.join(parameters)}"
                     )
-                values[name] = _sent_value(parameters[name], value)
+                values[name] = _checked(parameters[name], _as_json(parameters[name], value))
         for each in rows:
             if not each.is_optional and each.name not in example:
                 raise HintError(f"it needs the argument '{each.name}'")
     return values
 
 
-def _sent_value(parameter: Parameter, value: Any) -> Any:
-    """Return a value of an example as clients send it. Raises HintError if it is refused."""
+def _as_json(parameter: Parameter, value: Any) -> Any:
+    try:
+        if not isinstance(value, pathlib.Path):
+            return json.loads(json.dumps(value))
+        data = value.read_bytes()
+        return as_base64(data) if parameter.kind.is_file else data.decode()
+    except OSError as error:
+        raise HintError(f"its file: {error}") from None
+    except (TypeError, ValueError, RecursionError) as error:
+        raise HintError(f"write it as JSON: {error}") from None
+
+
+def _checked(parameter: Parameter, value: Any) -> Any:
     as_sent = kind_of_schema(parameter.kind.schema)
     try:
-        sent = as_base64(value.read_bytes()) if isinstance(value, pathlib.Path) else value
-        parameter.kind.decode(as_sent.encode(as_sent.from_json(sent)))
-    except (MismatchError, OSError) as error:
+        try:
+            parameter.kind.decode(as_sent.encode(as_sent.from_json(value)))
+        except RaggedError:
+            if parameter.ragged is None:
+                raise
+            parameter.ragged.decode(parameter.ragged.encode(value))
+    except MismatchError as error:
         raise HintError(str(error)) from None
-    return sent
+    return value
 
 
 def _function_of(marked: Any, settings: Settings) -> Any:
@@ -404,7 +438,9 @@ def _complete_instances(document: Dict[str, Any], signature: Signature) -> None:
         group = {"name": document.get("name", ""), "count": signature.settings.instances}
         document["instance_group"] = [group]
     parameters = document.setdefault("parameters", {})
-    parameters[DESCRIPTION] = {"string_value": json.dumps(describe(signature))}
+    # half a surrogate pair in a docstring would have no JSON in the server
+    text = json.dumps(describe(signature), ensure_ascii=False).encode(errors="replace").decode()
+    parameters[DESCRIPTION] = {"string_value": text}
     for name, tensor in _openai(signature).items():
         parameters.setdefault(name, {"string_value": tensor})
     if signature.settings.streams:
@@ -442,8 +478,11 @@ def _openai_kind(row: Parameter) -> str:
 
 
 def describe(signature: Signature) -> Dict[str, Any]:
-    """Return the description of a function that the server reads, as a JSON object."""
-    fields_of = signature.fields_of
+    """Return the description of a function that the server reads, as a JSON object.
+
+    Raises HintError for examples that the function refuses.
+    """
+    fields_of, examples = signature.fields_of, _examples(signature)
     is_tuple = fields_of is not None and issubclass(fields_of, tuple)
     return {
         "about": signature.about,
@@ -451,7 +490,7 @@ def describe(signature: Signature) -> Dict[str, Any]:
         "has_batches": signature.settings.batch > 0,
         "is_stream": signature.is_stream,
         "is_checked": signature.is_checked,
-        **({"examples": signature.settings.examples} if signature.settings.examples else {}),
+        **({"examples": examples} if examples else {}),
         "input": {
             "type": "object",
             "properties": {each.name: _schema(each) for each in signature.parameters},

@@ -8,6 +8,7 @@ import re
 from pathlib import Path
 from typing import Any
 
+import orjson
 import PIL.Image
 import pydantic
 import pytest
@@ -364,7 +365,11 @@ from zmqtriton import File, model
 
 @model(examples=%s)
 def caption(
-    text: str, times: int = 1, file: File | None = None, image: PIL.Image.Image | None = None
+    text: str,
+    times: int = 1,
+    file: File | None = None,
+    image: PIL.Image.Image | None = None,
+    rows: list[list[int]] | None = None,
 ) -> str:
     return text
 """
@@ -396,7 +401,11 @@ def test_examples_of_the_author_are_in_the_description(tmp_path: Path) -> None:
         ('[{"text": "a"}, {"text": 1}]', r"example 2\.text: expected str, got an integer"),
         ('[{"words": 1}]', r"example 1\.words: there is no such argument; there are: text, times"),
         ('[{"times": 1}]', r"example 1: it needs the argument 'text'"),
-        ('[{"text": "a", "file": Path("/no")}]', r"example 1\.file: .*No such file"),
+        ('[{"text": "a", "file": Path("/no")}]', r"example 1\.file: its file: .*No such file"),
+        ('[{"text": {"a"}}]', r"example 1\.text: write it as JSON: Object of type set is not JSON"),
+        ('[{"text": Path("/dev/null"), "file": [Path("/no")]}]', r"file: write it as JSON: Obj"),
+        ('[{"text": "a", "rows": [[1], ["b", 2]]}]', r"example 1\.rows: "),
+        ('{"text": "a"}', "example 1: it must be a dict of arguments: examples="),
         ('[{"text": "a" * 65536}]', "examples: the page has 65536 bytes for all"),
     ],
 )
@@ -405,3 +414,33 @@ def test_an_example_that_the_function_refuses_is_told_to_its_author(
 ) -> None:
     with pytest.raises(Exception, match=text), loaded(tmp_path, EXAMPLES % examples):
         pass
+
+
+def test_an_example_may_have_a_text_from_a_file_and_lists_of_different_lengths(
+    tmp_path: Path,
+) -> None:
+    (tmp_path / "letter.txt").write_text("grüße")
+    rows = "[[1], [2, 3]]"
+    source = EXAMPLES % f'[{{"text": Path({str(tmp_path / "letter.txt")!r}), "rows": {rows}}}]'
+    with loaded(tmp_path, source) as model:
+        interface = interface_of(model.config)
+
+    assert interface is not None
+    assert [{"text": "grüße", "rows": [[1], [2, 3]]}] == interface.examples
+
+
+def test_a_function_is_described_whatever_its_default_and_docstring_have(tmp_path: Path) -> None:
+    source = f"""{HEAD}
+@model
+def caption(x: dict = {{"a": 10**30, "b": float("nan"), "c": 2**63}}) -> int:
+    "half a pair: \\ud800"
+    return 1
+"""
+    with loaded(tmp_path, source) as model:
+        interface = interface_of(model.config)
+
+    assert interface is not None
+    document = orjson.loads(orjson.dumps(interface.operation("caption")))
+    assert "half a pair: ?" == document["summary"]
+    schema = document["requestBody"]["content"]["application/json"]["schema"]
+    assert {"a": 1e30, "b": None, "c": 2**63} == schema["properties"]["x"]["default"]
