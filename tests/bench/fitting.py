@@ -151,7 +151,7 @@ def lengths() -> list[int]:
 
 
 class Place(NamedTuple):
-    """Where a setting is asked."""
+    """The server of a setting, and the name of its model there."""
 
     port: int
     pid: int

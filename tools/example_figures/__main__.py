@@ -5,9 +5,9 @@
 
 `run` needs the packages of all examples, fastapi, uvicorn, python-multipart and litserve, and the
 weights, which `make test KIND=examples` makes. Servers take turns, each after a warm-up, with eight
-clients that keep their connections. Libraries of algebra have one thread in each: their threads wait
-for each other on a busy core, and would decide the figures. `fill` writes the figures into the README of each example, and
-a section into docs/guides/examples.md.
+clients that keep their connections. Libraries of algebra have one thread in each: more would wait
+for each other on busy cores, and decide the figures. `fill` writes the figures into the README of
+each example, and a section into docs/guides/examples.md.
 """
 
 from __future__ import annotations
@@ -263,8 +263,9 @@ def table_of(results: dict[str, Any]) -> str:
         "",
         "Eight clients, and the same classes and functions in each server. A cell has requests a",
         "second, CPU for each, and memory. LitServe is compared where it computes in batches.",
-        "Algebra has one thread. zmqtriton's own processes are 190 MB of its memory, and one of its",
-        "models' packages is a spare. FastAPI computes up to eight requests at once in its threads.",
+        "Algebra has one thread. Of zmqtriton's memory, 190 MB are its own processes; where imports",
+        "are slow, a spare process is as large as an instance. FastAPI computes up to eight",
+        "requests at once, in its threads.",
         "`python -m tools.example_figures` measures this.",
         "",
         "| Example | zmqtriton | FastAPI | LitServe |",
