@@ -199,7 +199,7 @@ class Keeping:
 
     @property
     def packages_changed(self) -> bool:
-        """Whether files of packages that were imported have changed."""
+        """True if files of packages that were imported have changed."""
         return state_of_packages(self._packages) != self._packages
 
     @property

@@ -86,7 +86,7 @@ class InstanceOwner(Protocol):
     def choose_template(self) -> Template | None:
         """Return the origin of the next stub; None if that loads by itself."""
 
-    def choose_spare(self, slot: InstanceSlot) -> int:
+    def choose_spare(self, slot: InstanceSlot, assignment: Assignment) -> int:
         """Return the serial of the spare process that forks the next stub; 0 without one."""
 
     def place(self, instance: StubPlace) -> Assignment:
@@ -233,6 +233,7 @@ class StubPlace:
         self._plan.log("V", f"Creating instance {text}")
         template = owner.choose_template()
         self._is_thread = template is not None and template.has_threads
+        assignment = owner.place(self)
         self._plan.enqueue(
             SpawnStub(
                 self.serial,
@@ -243,8 +244,8 @@ class StubPlace:
                 blueprint.quota,
                 owner.version,
                 template,
-                template.spare if template else owner.choose_spare(self.slot),
-                self._owner.place(self),
+                template.spare if template else owner.choose_spare(self.slot, assignment),
+                assignment,
             )
         )
 
