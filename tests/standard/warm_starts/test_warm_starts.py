@@ -153,6 +153,18 @@ def test_an_instance_with_cores_or_variables_is_not_forked_and_says_so(
     assert (0, text) == (world.spawned_with[-1], world.starts()["m_0_0"])
 
 
+def test_the_template_of_forks_with_variables_is_not_forked_and_says_so(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    world = warm(instances="forks")
+    variables = actions.Assignment((1,), {"OMP_NUM_THREADS": "1"})
+    monkeypatch.setattr(Generation, "place", lambda *_: variables)
+
+    world.load("n")
+
+    assert world.starts()["template"].startswith("without the spare process: its cores or")
+
+
 def test_a_template_that_has_kept_objects_is_no_fork_of_the_spare_process() -> None:
     world = warm(instances="forks")
     world.load("n")

@@ -38,7 +38,7 @@ class Bench:
             environment=SERVER_ENVIRONMENT,
             finalize_turns=FinalizeTurns(self.plan, server),
             handle=lambda instance, event: instance.handle(event),
-            choose_template=lambda: template,
+            choose_template=lambda *_: template,
             choose_spare=lambda *_: 0,
             place=lambda instance: Assignment(),
         )

@@ -374,7 +374,7 @@ class Generation:
         ):
             self.handle(self._unstarted_instances.popleft(), states.StartRequested())
 
-    def choose_template(self) -> Template | None:
+    def choose_template(self, assignment: Assignment) -> Template | None:
         """Return the origin of the next instance; None if that loads by itself."""
         blueprint = self.blueprint
         if self.template is None and blueprint.instances and not self.environment.host:
@@ -385,7 +385,7 @@ class Generation:
                 self._load_of(place, is_asked=False),
                 blueprint.max_load_s,
                 has_threads,
-                self.choose_spare(place, Assignment()),
+                self.choose_spare(place, assignment._replace(cores=())),
                 0 if has_threads else self._find_origin(),
             )
         return self.template

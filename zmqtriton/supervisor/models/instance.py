@@ -83,7 +83,7 @@ class InstanceOwner(Protocol):
     def handle(self, instance: StubPlace, event: states.Event) -> None:
         """Take an event of the instance, such as the end of a pause."""
 
-    def choose_template(self) -> Template | None:
+    def choose_template(self, assignment: Assignment) -> Template | None:
         """Return the origin of the next stub; None if that loads by itself."""
 
     def choose_spare(self, slot: InstanceSlot, assignment: Assignment) -> int:
@@ -231,9 +231,9 @@ class StubPlace:
         artifact = blueprint.versions[self.version].path.rpartition("/")[2]
         text = f"{self.name} on {_device_of(self.slot)} using artifact '{artifact}'"
         self._plan.log("V", f"Creating instance {text}")
-        template = owner.choose_template()
-        self._is_thread = template is not None and template.has_threads
         assignment = owner.place(self)
+        template = owner.choose_template(assignment)
+        self._is_thread = template is not None and template.has_threads
         self._plan.enqueue(
             SpawnStub(
                 self.serial,
