@@ -6,9 +6,10 @@ among them, nor the modules that every stub needs.
 
 from __future__ import annotations
 
+import os
 import re
 import sys
-from typing import List
+from typing import Any, Dict, Iterable, List
 
 _INSTALLED = re.compile(r"/(site|dist)-packages/")
 _OWN = re.compile(
@@ -36,3 +37,20 @@ def installed_modules() -> List[str]:
         for name, module in list(sys.modules.items())
         if name not in _AT_START and not _OWN.match(name) and file_of(module)
     ]
+
+
+def state_of(path: str) -> Any:
+    """Return the state of a path: another one after a change of the file, or of names in it."""
+    try:
+        status = os.stat(path)
+    except OSError:
+        return None
+    # not st_ctime: another environment may get a link to the file
+    return status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns
+
+
+def state_of_packages(paths: Iterable[str] | None = None) -> Dict[str, Any]:
+    """Return the states of paths; by default of imported packages, and of their directories."""
+    if paths is None:
+        paths = {*filter(is_installed, sys.path), *map(file_of, list(sys.modules.values()))}
+    return {path: state_of(path) for path in paths}

@@ -10,28 +10,30 @@ thread.
 
 from __future__ import annotations
 
+import gc
 import importlib
 import os
 import stat
 import sys
 from contextlib import suppress
-from itertools import islice
-from types import ModuleType
+from types import FunctionType, MethodType, ModuleType
 from typing import Any, Dict, Iterator, List, Mapping, Sequence, Set, Tuple
 
 from zmqtriton_floor import wire
 from zmqtriton_stub.api import shared
+from zmqtriton_stub.imports import state_of_packages
 from zmqtriton_stub.model import import_class
 from zmqtriton_stub.model_code import ModelCode
 from zmqtriton_stub.reach import Reach, ReachStart, TopLevel, difference, retained
 
-#: The size and the time of the last change of a file.
-_Mark = Tuple[int, int]
-_GONE = -1, -1
+#: The size and the time of the last change of a file, and its place on the disk.
+_Mark = Tuple[int, int, int, int]
+_GONE = -1, -1, -1, -1
 #: Maximum number of names in the report.
 _MAX_NAMES = 5
-#: Entries of a list, dict or set that are searched for objects of the model's classes.
-_MAX_ENTRIES = 1000
+#: Names in code that preload() reaches: it runs files, or knows where its own file is.
+_RUNS_FILES = {"exec", "run_path"}
+_KNOWS_PLACE = {"__file__", "get_model_dir"}
 
 
 class NotKept(Exception):
@@ -59,6 +61,8 @@ class Arguments(Dict[str, str]):
     __getitem__, get, pop = map(_recording, ("__getitem__", "get", "pop"))
     __iter__, copy = _recording("__iter__"), _recording("copy")
     keys, values, items = map(_recording, ("keys", "values", "items"))
+    setdefault, popitem = map(_recording, ("setdefault", "popitem"))
+    __repr__ = _recording("__repr__")
 
 
 def arguments_of(load: wire.LoadModel) -> Dict[str, str]:
@@ -77,6 +81,8 @@ class Keeping:
         self.load, self.code = load, code
         self.files = Files(load)
         self.path = frozenset(sys.path)
+        #: The files of imported packages.
+        self._packages: Dict[str, Any] = {}
         #: Starts of the search for names that preload() reaches; empty without a preload().
         self.starts: List[ReachStart] = []
         #: The class of a backend, which runs the model's file and can do so again; None without.
@@ -91,20 +97,19 @@ class Keeping:
     def preload(self, model_class: Any) -> None:
         """Call the preload() of a class, if it has one. Raises what that raises."""
         preload = getattr(model_class, "preload", None)
-        find_starts = getattr(model_class, "preload_starts", None)
-        if find_starts is not None:  # of a backend, which imports the model's file by this
+        if hasattr(
+            model_class, "preload_starts"
+        ):  # a backend, which imports the model's file by it
             self._backend = model_class
-            self.starts = [ReachStart(*each) for each in find_starts(arguments_of(self.load))]
-        elif preload is not None:
-            self.starts = [start_of(model_class)]
+        self.starts = self._find_starts(model_class)
         if preload is None:
-            self.files.end()
+            self._end()
             return
         before, named = {key: dict(space) for key, space in self._spaces()}, shared.names()
         arguments = Arguments(arguments_of(self.load))
         preload(arguments)
-        self.files.end()
-        self.read = set() if self._backend else arguments.read
+        self._end()
+        self.read = arguments.read
         self.shared = shared.names() - named
         for (module, of_class), space in self._spaces():
             earlier = before.get((module, of_class))
@@ -115,6 +120,31 @@ class Keeping:
                     self.attributes.add((module, of_class, name))
                 elif not of_class and (earlier is not None or not self._is_bound(module, name)):
                     self.globals.add((module, name))
+
+    def _end(self) -> None:
+        self.files.end()
+        self._packages = state_of_packages()
+
+    def _find_starts(self, model_class: Any) -> List[ReachStart]:
+        """Return the starts of a backend, or those of the preload() of a class."""
+        if hasattr(model_class, "preload_starts"):
+            found = [
+                ReachStart(*each) for each in model_class.preload_starts(arguments_of(self.load))
+            ]
+        else:
+            is_there = hasattr(model_class, "preload")
+            start = ReachStart(model_class.__module__, model_class.__qualname__, "preload")
+            found = [start] if is_there else []
+        own = {name for name, _, _ in self.own_modules()}
+        starts = dict.fromkeys(found)
+        for start in found:  # its class may inherit what it uses
+            owner = _find(sys.modules.get(start.module), start.name) if start.member else None
+            mro = getattr(owner, "__mro__", ())[:-1]
+            first = next((each for each in mro if start.member in vars(each)), None)
+            for each in mro:
+                if each is first or each.__module__ in own:
+                    starts[ReachStart(each.__module__, each.__qualname__, start.member)] = None
+        return [*starts]
 
     def own_modules(self) -> Iterator[Tuple[str, ModuleType, str]]:
         """Yield the modules of the model's own files, with the paths of these."""
@@ -135,7 +165,7 @@ class Keeping:
     def _is_bound(self, module: str, name: str) -> bool:
         """Return whether the source of a module that preload() has imported binds a name."""
         path = str(sys.modules[module].__file__)
-        return bool(TopLevel("", self.code.sources[path]).statements(name))
+        return bool(TopLevel(self.code.sources[path]).statements(name))
 
     def renew(self, load: wire.LoadModel, code: ModelCode) -> Any:
         """Import the model again, in a fork of the template; return its class.
@@ -153,15 +183,24 @@ class Keeping:
         self.load, self.code = load, code
         if not self.starts:
             self.preload(model_class)
-        elif backend is not None:
-            renewal.restore(
-                [ReachStart(*each) for each in backend.preload_starts(arguments_of(load))]
-            )
-            backend.take_preloaded()
         else:
-            renewal.restore([start_of(model_class)] if hasattr(model_class, "preload") else [])
+            renewal.restore(self._find_starts(model_class))
+            if backend is not None:
+                backend.take_preloaded()
         self.files.renew(load)
         return model_class
+
+    @property
+    def made(self) -> List[Any]:
+        """Return the values for pb_utils.shared, and objects that a backend has made."""
+        own = [*vars(self._backend or object).values()]
+        made = [each for each in own if type(each).__module__ not in ("builtins", "abc")]
+        return [*made, *(shared.shared(name, str) for name in self.shared)]
+
+    @property
+    def packages_changed(self) -> bool:
+        """True if files of packages that were imported have changed."""
+        return state_of_packages(self._packages) != self._packages
 
     @property
     def label(self) -> str:
@@ -172,7 +211,7 @@ class Keeping:
         more = ["…"] if len(names) > _MAX_NAMES else []
         names = [*sorted(names)[:_MAX_NAMES], *more]
         made = [f"what {s.member} made" if s.member else s.name for s in self.starts]
-        return ", ".join(names) or " and ".join(made) or "its imported libraries"
+        return ", ".join(names) or " and ".join(dict.fromkeys(made)) or "its imported libraries"
 
 
 class Renewal:
@@ -183,7 +222,7 @@ class Renewal:
         self._before = old.load
         self._modules = [*old.own_modules()]
         self._sources: Dict[str, TopLevel] = {}
-        self._reach = Reach({}, [])
+        self._reach = self._new = Reach({}, [])
         #: Error of the new files, which the import also raises; "" without one.
         self._problem = ""
         #: The ids of own classes that stay.
@@ -199,23 +238,47 @@ class Renewal:
         for name in sorted(old.read):
             if before[name] != now[name]:
                 raise NotKept(f"preload reads {name}, which changed")
-        changed = old.files.changed(new)
-        if changed:
-            raise NotKept(f"{changed} changed")
+        if old.packages_changed:
+            raise NotKept("installed packages changed")
         self._require_same_backend()
-        for name, module, path in self._modules:
-            self._sources[name] = TopLevel(module.__package__ or "", old.code.sources[path])
+        self._require_same_loaded_files()
+        for name, _, path in self._modules:
+            self._sources[name] = TopLevel(old.code.sources[path])
         for start in old.starts:
             if start.module not in self._sources:
                 raise NotKept(f"{start.label} is not in a file of the model")
+            if start.member and self._sources[start.module].class_named(start.name) is None:
+                raise NotKept(f"class {start.name} is not at the top level of its file")
         self._reach = Reach(self._sources, old.starts)
+        words = self._reach.words
+        changed = old.files.changed(new, [*old.code.sources], bool(words & _RUNS_FILES))
+        if changed:
+            raise NotKept(f"{changed} changed")
+        if words & _KNOWS_PLACE and version_directory(self._before) != version_directory(new):
+            raise NotKept("preload uses the place of its file, which is of another version now")
+        self._compare()
+
+    def _compare(self) -> None:
+        files = {name: os.path.basename(self._path_of(module)) for name, module, _ in self._modules}
         try:
-            why = difference(self._reach, old.starts, self._find_new)
+            sources = {name: self._find_new(name) for name in self._sources}
+            self._new = Reach(sources, self._old.starts)
         except (SyntaxError, ValueError) as error:
             self._problem = f"{error}"
-        else:
-            if why:
-                raise NotKept(why)
+            return
+        why = difference(self._reach, self._new, self._old.starts, files)
+        if why:
+            raise NotKept(why)
+
+    def _require_same_loaded_files(self) -> None:
+        """Raise NotKept if a file that was loaded by its path has changed."""
+        known, root = {path for _, _, path in self._modules}, self._before.directory
+        for path, source in self._old.code.sources.items():
+            if path.startswith(os.path.join(root, "")) and path not in known:
+                with suppress(OSError), open(self._new_path(path), "rb") as reading:
+                    if reading.read() == source:
+                        continue
+                raise NotKept(f"{os.path.basename(path)} changed")
 
     def _require_same_backend(self) -> None:
         root = os.path.join(self._before.directory, "")
@@ -226,14 +289,15 @@ class Renewal:
                         raise NotKept(f"{path} of its backend changed")
                 self._code.sources[path] = source
 
-    def _find_new(self, name: str) -> Tuple[TopLevel, str]:
+    def _find_new(self, name: str) -> TopLevel:
         path = self._path_of(sys.modules[name])
-        file = os.path.basename(path)
         try:
             with open(path, "rb") as reading:
-                return TopLevel(self._sources[name].package, reading.read()), file
+                return TopLevel(reading.read())
         except OSError:
-            raise NotKept(f"{file} cannot be read any more") from None
+            if name in {module for (module, _), parts in self._reach.parts.items() if parts}:
+                raise NotKept(f"{os.path.basename(path)} cannot be read any more") from None
+            return TopLevel(b"")
 
     def _name_of(self, module: str) -> str:
         """Return the new name of a module: a version's package has the name of its directory."""
@@ -242,7 +306,10 @@ class Renewal:
 
     def _path_of(self, module: ModuleType) -> str:
         """Return the new path of a module's file."""
-        path, before = str(module.__file__), version_directory(self._before)
+        return self._new_path(str(module.__file__))
+
+    def _new_path(self, path: str) -> str:
+        before = version_directory(self._before)
         inside = path.startswith(os.path.join(before, ""))
         return version_directory(self._load) + path[len(before) :] if inside else path
 
@@ -255,7 +322,7 @@ class Renewal:
         for module, of_class, name in self._old.attributes:
             value = getattr(_find(sys.modules.get(module), of_class), name, None)
             self._attributes[module, of_class, name] = value
-        reached = {module for module, _ in self._reach.parts}
+        reached = {module for (module, _), parts in self._reach.parts.items() if parts}
         for module_name, own_module, _ in self._modules:
             if module_name in reached and not self._problem:
                 self._hold_globals(module_name, own_module)
@@ -280,7 +347,7 @@ class Renewal:
                     self._attributes[module, of_class, member] = value
 
     def _hold_globals(self, name: str, module: ModuleType) -> None:
-        tree, names = retained(self._reach, name, self._find_new(name)[0])
+        tree, names = retained(self._new, name, self._new.sources[name])
         set_here = {made for of_module, made in self._old.globals if of_module == name}
         values = {n: vars(module)[n] for n in sorted(names | set_here) if n in vars(module)}
         new_name, path = self._name_of(name), self._path_of(module)
@@ -295,16 +362,30 @@ class Renewal:
         self._code.renewed_modules[new_name] = module, values
 
     def _refuse_replaced_classes(self) -> None:
-        """Raise NotKept if an object that stays belongs to a class that does not."""
+        """Raise NotKept if an object that stays has code of the model that is made again."""
         names = {each for name, _, _ in self._modules for each in (name, self._name_of(name))}
-        for value in (*self._globals.values(), *self._attributes.values()):
-            inner: Any = value if isinstance(value, (list, tuple, set, frozenset)) else ()
-            inner = value.values() if isinstance(value, dict) else inner
-            for each in (value, *islice(inner, _MAX_ENTRIES)):
-                kind = type(each)
-                if kind.__module__ in names and id(kind) not in self._staying:
-                    text = f"preload made an object of class {kind.__qualname__}, which it does not"
-                    raise NotKept(f"{text} name")
+        named = {name.partition(".")[0] for _, name in self._reach.parts}
+        made = self._old.made
+        waiting = [*self._globals.values(), *self._attributes.values(), *made]
+        seen = {id(each) for each in waiting}
+        allowed = {id(each) for each in made}
+        while waiting:
+            value = waiting.pop()
+            kind: Any = value if isinstance(value, FunctionType) else type(value)
+            if isinstance(value, MethodType) and isinstance(value.__self__, type):
+                kind = value.__self__
+            is_same = id(kind) in self._staying or id(value) in allowed
+            is_same |= kind is value and kind.__qualname__.partition(".")[0] in named
+            if kind.__module__ in names and not is_same:
+                text = f"preload made an object of {kind.__qualname__}, which it does not name"
+                raise NotKept(text)
+            if isinstance(value, (type, ModuleType)):
+                continue
+            skipped = {id(value.__globals__)} if isinstance(value, FunctionType) else set()
+            for each in gc.get_referents(value):
+                if id(each) not in seen | skipped and gc.is_tracked(each):
+                    seen.add(id(each))
+                    waiting.append(each)
 
     def restore(self, starts: Sequence[ReachStart]) -> None:
         """Set the names that preload() had set. Raises NotKept if a class has gone."""
@@ -354,7 +435,7 @@ class Files:
             self._add(os.path.abspath(os.fsdecode(arguments[0])))
 
     def _add(self, path: str) -> None:
-        if path.startswith(self._root) and not path.endswith((".py", ".pyc")):
+        if path.startswith(self._root) and not path.endswith(".pyc"):
             mark = _mark_of(path)
             if mark != _GONE:
                 self._marks[path] = mark
@@ -368,15 +449,25 @@ class Files:
             for path in paths:
                 self._add(path)
 
-    def changed(self, load: wire.LoadModel) -> str:
-        """Return the name of a file that has changed; "" if none has."""
+    def changed(self, load: wire.LoadModel, code: Sequence[str], runs_files: bool) -> str:
+        """Return the name of a file that has changed; "" if none has.
+
+        `code` are the paths of imported files, which do not count. Other files with code count only
+        if the model runs files.
+        """
         now = _marks_of(load) if not self._is_single else {p: _mark_of(p) for p in self._marks}
-        names = sorted(self._marks.keys() | now.keys())
-        name = next((n for n in names if self._marks.get(n) != now.get(n)), "")
-        return name[len(self._root) :] if self._is_single else name
+        known = {os.path.relpath(path, self._home) for path in code} | {*code}
+        size = 4 if self._home == version_directory(load) else 2
+        for name in sorted(self._marks.keys() | now.keys()):
+            is_code = name.endswith(".py") and (name in known or not runs_files)
+            before, after = (marks.get(name, _GONE)[:size] for marks in (self._marks, now))
+            if before != after and not is_code:
+                return name[len(self._root) :] if self._is_single else name
+        return ""
 
     def renew(self, load: wire.LoadModel) -> None:
         """Take the present files; a model in a single file keeps the files of its first load."""
+        self._home = version_directory(load)
         self._marks = self._marks if self._is_single else _marks_of(load)
 
 
@@ -386,28 +477,28 @@ def _mark_of(path: str) -> _Mark:
         status = os.stat(path)
     except OSError:
         return _GONE
-    return (status.st_size, status.st_mtime_ns) if stat.S_ISREG(status.st_mode) else _GONE
+    mark = status.st_size, status.st_mtime_ns, status.st_ino, status.st_dev
+    return mark if stat.S_ISREG(status.st_mode) else _GONE
 
 
 def _marks_of(load: wire.LoadModel) -> Dict[str, _Mark]:
-    """Return the files of a model's directory that are neither code nor configuration."""
+    """Return the files of a model's directory but for its configuration, also behind links."""
     marks: Dict[str, _Mark] = {}
-    for top in (version_directory(load), load.directory):
-        for directory, folders, files in os.walk(top):
-            is_root = directory == load.directory
+    home, seen = version_directory(load), set()
+    for top in (home, load.directory):
+        for directory, folders, files in os.walk(top, followlinks=True):
+            is_root, place = directory == load.directory, os.path.realpath(directory)
+            if place in seen:
+                folders.clear()
+                continue
+            seen.add(place)
             folders[:] = [each for each in folders if not (is_root and each.isdecimal())]
             for file in files:
-                if not (file.endswith((".py", ".pyc")) or (is_root and file == "config.pbtxt")):
+                if not (file.endswith(".pyc") or (is_root and file == "config.pbtxt")):
                     path = os.path.join(directory, file)
-                    marks[os.path.relpath(path, top)] = _mark_of(path)
+                    marks[os.path.relpath(path, home)] = _mark_of(path)
     return marks
 
 
 def version_directory(load: wire.LoadModel) -> str:
     return os.path.join(load.directory, str(load.version))
-
-
-def start_of(model_class: Any) -> ReachStart:
-    """Return the preload() of a class as a start, by the class that defines it."""
-    owner = next(each for each in model_class.__mro__ if "preload" in vars(each))
-    return ReachStart(owner.__module__, owner.__qualname__, "preload")

@@ -26,7 +26,7 @@ from zmqtriton_floor.errors import Unavailable
 from zmqtriton_floor.lifeline import Lifeline
 from zmqtriton_stub import ending
 from zmqtriton_stub.fork_server import ForkServer, freeze, set_oom_score, why_unfit
-from zmqtriton_stub.imports import file_of, is_installed
+from zmqtriton_stub.imports import file_of, is_installed, state_of_packages
 from zmqtriton_stub.template import (
     EPOLL,
     is_cuda_begun,
@@ -153,7 +153,7 @@ class Spare(ForkServer):
         if call.verb == IMPORT:
             self._import(call)
             return None
-        if any(_state_of(path) != state for path, state in self._files.items()):
+        if state_of_packages(self._files) != self._files:
             self._end(call, "the files of its packages have changed")
         return super()._fork(call, descriptors)
 
@@ -184,7 +184,7 @@ class Spare(ForkServer):
         for stream in (sys.stdout, sys.stderr):
             stream.flush()
         files = {*filter(is_installed, sys.path), *map(file_of, self.store.modules.values())}
-        self._files = {path: _state_of(path) for path in files}
+        self._files = state_of_packages(files)
         freeze()
         result = {"seconds": time.process_time() - began_s, "packages": seconds}
         self._lifeline.send(wire.CallResult(0, 0, "", json.dumps(result)))
@@ -210,16 +210,6 @@ def _by_package(names: Iterable[str]) -> Iterable[Tuple[str, List[str]]]:
     for name in names:
         packages.setdefault(_package_of(name), []).append(name)
     return packages.items()
-
-
-def _state_of(path: str) -> Any:
-    """Return the state of a path: another one after a change of the file, or of names in it."""
-    try:
-        status = os.stat(path)
-    except OSError:
-        return None
-    # not st_ctime: another environment may get a link to the file
-    return status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns
 
 
 def run(descriptor: int) -> Optional[Tuple[List[str], FrozenSet[str]]]:

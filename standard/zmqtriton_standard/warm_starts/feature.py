@@ -128,7 +128,13 @@ class WarmStarts(Feature, HelperOwner):
         for record in self._records.values():
             self._end(record)
 
-    def _choose(self, environment: Environment, blueprint: Blueprint, slot: Any) -> int:
+    def _choose(
+        self,
+        environment: Environment,
+        blueprint: Blueprint,
+        slot: Any,
+        assignment: actions.Assignment,
+    ) -> int:
         """Return the serial of the spare process that forks an instance; 0 without one."""
         record, key = self._records.get(environment), (blueprint.name, slot.name)
         self._origins.pop(key, None)
@@ -139,6 +145,8 @@ class WarmStarts(Feature, HelperOwner):
             text = f"without a spare process: {record.problem}"
         elif config_parameter(json.loads(blueprint.config), "CUDA_VISIBLE_DEVICES") == "instance":
             text = "without the spare process: its CUDA_VISIBLE_DEVICES is set before its imports"
+        elif assignment.cores or assignment.variables:
+            text = "without the spare process: its cores or variables are set before its imports"
         elif slot.host_policy in self._host_policies:
             text = (
                 f"without the spare process: the host policy {slot.host_policy} may pin it to cores"
@@ -276,8 +284,18 @@ class WarmStarts(Feature, HelperOwner):
             for environment, record in self._records.items()
             if record.spare is not None
         ]
+        # the template of changed code, if it keeps objects, is a copy whatever was chosen
+        kept = {
+            one.blueprint.name: "as a copy of its earlier template"
+            for one in self._server.generations.values()
+            if one.kept and one.kept.is_kept
+        }
         origins = [
-            {"model": model, "instance": name, "text": text}
+            {
+                "model": model,
+                "instance": name,
+                "text": kept.get(model, text) if name == "template" else text,
+            }
             for (model, name), (text, _) in self._origins.items()
         ]
         return {"spares": spares, "starts": origins}

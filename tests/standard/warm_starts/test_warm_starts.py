@@ -9,6 +9,8 @@ from typing import Any
 import pytest
 
 from tests.supervisor.world import HANGS, SupervisorHarness, make_blueprint
+from zmqtriton.supervisor import actions
+from zmqtriton.supervisor.models.generation import Generation
 from zmqtriton_floor import wire
 from zmqtriton_floor.errors import Unavailable
 from zmqtriton_standard.warm_starts import feature
@@ -134,6 +136,46 @@ def test_an_instance_is_not_forked_if_it_would_import_in_other_surroundings(
 
     assert world.starts()["m_0_0"].startswith(text)
     assert text.startswith("from") == bool(world.spawned_with[-1])
+
+
+@pytest.mark.parametrize(
+    "assignment", [actions.Assignment((1,)), actions.Assignment(variables={"OMP_NUM_THREADS": "1"})]
+)
+def test_an_instance_with_cores_or_variables_is_not_forked_and_says_so(
+    monkeypatch: pytest.MonkeyPatch, assignment: actions.Assignment
+) -> None:
+    world = warm()
+    monkeypatch.setattr(Generation, "place", lambda *_: assignment)
+
+    world.restart()
+
+    text = "without the spare process: its cores or variables are set before its imports"
+    assert (0, text) == (world.spawned_with[-1], world.starts()["m_0_0"])
+
+
+def test_the_template_of_forks_with_variables_is_not_forked_and_says_so(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    world = warm(instances="forks")
+    variables = actions.Assignment((1,), {"OMP_NUM_THREADS": "1"})
+    monkeypatch.setattr(Generation, "place", lambda *_: variables)
+
+    world.load("n")
+
+    assert world.starts()["template"].startswith("without the spare process: its cores or")
+
+
+def test_a_template_that_has_kept_objects_is_no_fork_of_the_spare_process() -> None:
+    world = warm(instances="forks")
+    world.load("n")
+    _, generation = world.core.generations.values()
+    assert world.starts()["template"].startswith("from the spare process")
+
+    generation.record_kept(wire.Kept(1, "weights"))
+    assert "as a copy of its earlier template" == world.starts()["template"]
+
+    generation.record_kept(wire.Kept(0, "weights changed"))
+    assert world.starts()["template"].startswith("from the spare process")
 
 
 @pytest.mark.parametrize(

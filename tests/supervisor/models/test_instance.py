@@ -38,8 +38,8 @@ class Bench:
             environment=SERVER_ENVIRONMENT,
             finalize_turns=FinalizeTurns(self.plan, server),
             handle=lambda instance, event: instance.handle(event),
-            choose_template=lambda: template,
-            choose_spare=lambda slot: 0,
+            choose_template=lambda *_: template,
+            choose_spare=lambda *_: 0,
             place=lambda instance: Assignment(),
         )
         self.instance = StubPlace(self.plan, InstanceSlot("m_0_0", "CPU", 0), owner)

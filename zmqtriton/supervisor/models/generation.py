@@ -390,7 +390,7 @@ class Generation:
         ):
             self.handle(self._unstarted_instances.popleft(), states.StartRequested())
 
-    def choose_template(self) -> Template | None:
+    def choose_template(self, assignment: Assignment) -> Template | None:
         """Return the origin of the next instance; None if that loads by itself."""
         blueprint = self.blueprint
         if self.template is None and blueprint.instances and not self.environment.host:
@@ -401,14 +401,15 @@ class Generation:
                 self._load_of(place, is_asked=False),
                 blueprint.max_load_s,
                 has_threads,
-                self.choose_spare(place),
+                self.choose_spare(place, assignment._replace(cores=())),
                 0 if has_threads else self._find_origin(),
             )
         return self.template
 
-    def choose_spare(self, slot: InstanceSlot) -> int:
+    def choose_spare(self, slot: InstanceSlot, assignment: Assignment) -> int:
         """Return the serial of the spare process that forks the next instance; 0 without one."""
-        return self._introductions.choose_spare(self.environment, self.blueprint, slot)
+        choose = self._introductions.choose_spare
+        return choose(self.environment, self.blueprint, slot, assignment)
 
     def place(self, instance: StubPlace) -> Assignment:
         """Return the cores and the variables of an instance that starts."""

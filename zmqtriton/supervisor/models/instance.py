@@ -83,10 +83,10 @@ class InstanceOwner(Protocol):
     def handle(self, instance: StubPlace, event: states.Event) -> None:
         """Take an event of the instance, such as the end of a pause."""
 
-    def choose_template(self) -> Template | None:
+    def choose_template(self, assignment: Assignment) -> Template | None:
         """Return the origin of the next stub; None if that loads by itself."""
 
-    def choose_spare(self, slot: InstanceSlot) -> int:
+    def choose_spare(self, slot: InstanceSlot, assignment: Assignment) -> int:
         """Return the serial of the spare process that forks the next stub; 0 without one."""
 
     def place(self, instance: StubPlace) -> Assignment:
@@ -231,7 +231,8 @@ class StubPlace:
         artifact = blueprint.versions[self.version].path.rpartition("/")[2]
         text = f"{self.name} on {_device_of(self.slot)} using artifact '{artifact}'"
         self._plan.log("V", f"Creating instance {text}")
-        template = owner.choose_template()
+        assignment = owner.place(self)
+        template = owner.choose_template(assignment)
         self._is_thread = template is not None and template.has_threads
         self._plan.enqueue(
             SpawnStub(
@@ -243,8 +244,8 @@ class StubPlace:
                 blueprint.quota,
                 owner.version,
                 template,
-                template.spare if template else owner.choose_spare(self.slot),
-                self._owner.place(self),
+                template.spare if template else owner.choose_spare(self.slot, assignment),
+                assignment,
             )
         )
 

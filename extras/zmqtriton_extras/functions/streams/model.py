@@ -34,12 +34,13 @@ class TritonPythonModel:
     def preload_starts(cls, args: Dict[str, str]) -> List[Tuple[str, str, str]]:
         """Import the model's file; return where the search for what its preload uses begins."""
         inner = pinned(path_of(json.loads(args["model_config"]))).TritonPythonModel
-        owners = (each for each in inner.__mro__ if "preload" in vars(each))
-        return [(each.__module__, each.__qualname__, "preload") for each in owners][:1]
+        start = inner.__module__, inner.__qualname__, "preload"
+        return [start] if hasattr(inner, "preload") else []
 
     @classmethod
     def preload(cls, args: Dict[str, str]) -> None:
-        inner = _class_of(json.loads(args["model_config"]))
+        # not by args[…]: only what the inner class reads counts as a condition
+        inner = _class_of(json.loads(dict.__getitem__(args, "model_config")))
         if hasattr(inner, "preload"):
             inner.preload(args)
 
