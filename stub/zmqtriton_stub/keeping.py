@@ -128,16 +128,15 @@ class Keeping:
     def _find_starts(self, model_class: Any) -> List[ReachStart]:
         """Return the starts of a backend, or those of the preload() of a class."""
         if hasattr(model_class, "preload_starts"):
-            found = [
-                ReachStart(*each) for each in model_class.preload_starts(arguments_of(self.load))
-            ]
+            arguments = arguments_of(self.load)
+            of_model = [ReachStart(*each) for each in model_class.preload_starts(arguments)]
         else:
             is_there = hasattr(model_class, "preload")
             start = ReachStart(model_class.__module__, model_class.__qualname__, "preload")
-            found = [start] if is_there else []
+            of_model = [start] if is_there else []
         own = {name for name, _, _ in self.own_modules()}
-        starts = dict.fromkeys(found)
-        for start in found:  # its class may inherit what it uses
+        starts = dict.fromkeys(of_model)
+        for start in of_model:  # its class may inherit what it uses
             owner = _find(sys.modules.get(start.module), start.name) if start.member else None
             mro = getattr(owner, "__mro__", ())[:-1]
             first = next((each for each in mro if start.member in vars(each)), None)
@@ -272,9 +271,9 @@ class Renewal:
 
     def _require_same_loaded_files(self) -> None:
         """Raise NotKept if a file that was loaded by its path has changed."""
-        known, root = {path for _, _, path in self._modules}, self._before.directory
+        paths, root = {path for _, _, path in self._modules}, self._before.directory
         for path, source in self._old.code.sources.items():
-            if path.startswith(os.path.join(root, "")) and path not in known:
+            if path.startswith(os.path.join(root, "")) and path not in paths:
                 with suppress(OSError), open(self._new_path(path), "rb") as reading:
                     if reading.read() == source:
                         continue
@@ -456,10 +455,10 @@ class Files:
         if the model runs files.
         """
         now = _marks_of(load) if not self._is_single else {p: _mark_of(p) for p in self._marks}
-        known = {os.path.relpath(path, self._home) for path in code} | {*code}
+        imported = {os.path.relpath(path, self._home) for path in code} | {*code}
         size = 4 if self._home == version_directory(load) else 2
         for name in sorted(self._marks.keys() | now.keys()):
-            is_code = name.endswith(".py") and (name in known or not runs_files)
+            is_code = name.endswith(".py") and (name in imported or not runs_files)
             before, after = (marks.get(name, _GONE)[:size] for marks in (self._marks, now))
             if before != after and not is_code:
                 return name[len(self._root) :] if self._is_single else name

@@ -190,16 +190,16 @@ class Reach:
         )
 
     def _closure(self, words: Set[str]) -> Set[str]:
-        """Return these words, and all that the statements that bind them mention."""
-        found, waiting = set(words), [*words]
+        """Return the words, and all words of the statements that bind these names."""
+        closure, waiting = set(words), [*words]
         while waiting:
             word = waiting.pop()
             for source in self.sources.values():
                 for each in source.statements(word):
-                    new = Uses.of(each).words - found
-                    found |= new
+                    new = Uses.of(each).words - closure
+                    closure |= new
                     waiting += new
-        return found
+        return closure
 
 
 def difference(
