@@ -1,0 +1,134 @@
+"""Changed code of instances that are threads: what adopt() hands over, and what happens if not."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import psutil
+import pytest
+
+from tests.standard.ctl.system.commands import ctl
+from tests.support.scripted import string_parameter
+from tests.support.server import Server, tensor
+from tests.support.waiting import eventually
+
+pytestmark = [pytest.mark.system, pytest.mark.server()]
+
+CONFIG = """
+backend: "python"
+input { name: "IN" data_type: TYPE_INT32 dims: 1 }
+output { name: "TEXT" data_type: TYPE_STRING dims: 1 }
+instance_group { count: 2 kind: KIND_CPU }
+""" + string_parameter("INSTANCES", "threads")
+
+#: Answers the text of its code, its process, its weights by their identity, and a helper's word.
+CODE = """
+import os, time
+import numpy as np
+import triton_python_backend_utils as pb_utils
+import helper
+
+class TritonPythonModel:
+    def initialize(self, args):
+        self.name, self.weights = args["model_instance_name"], np.ones(1 << 20, np.uint8)
+        pb_utils.Logger.log_info(f"{self.name} is initialized")
+
+    def adopt(self, old):
+        self.name, self.weights = old.name, old.weights
+
+    def execute(self, requests):
+        time.sleep(0.01)
+        text = f"first {os.getpid()} {id(self.weights)} {self.weights[:9].sum()} {helper.WORD}"
+        out = np.array([text], object)
+        return [pb_utils.InferenceResponse([pb_utils.Tensor("TEXT", out)]) for _ in requests]
+
+    def finalize(self):
+        self.weights[:] = 0
+        pb_utils.Logger.log_info(f"{self.name} is finalized")
+"""
+
+
+class Model:
+    def __init__(self, server: Server, name: str) -> None:
+        self.server, self.name = server, name
+        self.directory = server.write_model(name, CONFIG, CODE) / "1"
+        (self.directory / "helper.py").write_text("WORD = 'one'")
+        self.load()
+
+    def ask(self) -> list[str]:
+        status, answer = self.server.infer_json(self.name, tensor("IN", "INT32", [1]))
+        assert status == 200, answer
+        return str(answer["outputs"][0]["data"][0]).split()
+
+    def both(self) -> dict[str, list[str]]:
+        """Return an answer of each instance, by the identity of its weights."""
+        answers = dict[str, list[str]]()
+
+        def has_all() -> bool:
+            with ThreadPoolExecutor(4) as pool:
+                answers.update({each[2]: each for each in pool.map(lambda _: self.ask(), range(4))})
+            return len(answers) == 2
+
+        eventually(has_all, 60)
+        return answers
+
+    def edit(self, before: str, after: str, file: str = "model.py") -> None:
+        path = self.directory / file
+        assert before in path.read_text()
+        path.write_text(path.read_text().replace(before, after))
+
+    def load(self, error: str = "") -> None:
+        said = self.server.control_model("load", self.name)
+        assert (error in said, bool(error)) == (True, bool(said)), said
+
+    def status(self) -> Any:
+        return json.loads(ctl(self.server, "status", "--json").stdout)
+
+    def hosts(self) -> set[int]:
+        """Return the pids of the processes that have the instances, as the status has them."""
+        rows = [r for r in self.status()["processes"] if r["role"] == "template"]
+        return {r["pid"] for r in rows if r["model"] == self.name}
+
+    def kept(self) -> tuple[bool, str]:
+        row = next(r for r in self.status()["kept"] if r["model"] == self.name)
+        return row["is_kept"], row["text"]
+
+    def logged(self, text: str) -> int:
+        return self.server.log_text().count(f"{text}")
+
+
+@pytest.fixture
+def model(server: Server, request: pytest.FixtureRequest) -> Iterator[Model]:
+    name = re.sub(r"\W", "_", request.node.name)[:60]
+    model = Model(server, name)
+    yield model
+    pids = model.hosts()
+    server.control_model("unload", name)
+    for pid in pids:
+        eventually(lambda pid=pid: not psutil.pid_exists(pid), 60)
+
+
+def test_changed_code_adopts_the_objects_of_the_earlier_instances(model: Model) -> None:
+    before = model.both()
+    (pid,) = model.hosts()
+
+    for old, new in (("first", "second"), ("second", "third"), ("third", "fourth")):
+        model.edit(f'f"{old}', f'f"{new}')
+        model.edit("WORD = '", f"WORD = '{new}-", "helper.py")
+        model.load()
+        answers = model.both()
+        assert before.keys() == answers.keys()
+        assert {(new, str(pid), "9")} == {(a[0], a[1], a[3]) for a in answers.values()}
+        assert {f"{new}-"} == {a[4][: len(new) + 1] for a in answers.values()}
+        assert {pid} == model.hosts()
+        assert (True, "what adopt() has taken from the earlier instances") == model.kept()
+
+    assert "its last load has kept what adopt()" in ctl(model.server, "explain", model.name).stdout
+    assert 2 == model.logged(f"{model.name}_0_0 is initialized") + model.logged(
+        f"{model.name}_0_1 is initialized"
+    )
+    assert 0 == model.logged(f"{model.name}_0_0 is finalized")
