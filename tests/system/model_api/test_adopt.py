@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
@@ -132,3 +133,144 @@ def test_changed_code_adopts_the_objects_of_the_earlier_instances(model: Model) 
         f"{model.name}_0_1 is initialized"
     )
     assert 0 == model.logged(f"{model.name}_0_0 is finalized")
+
+
+def test_no_request_fails_while_code_is_replaced(model: Model) -> None:
+    identities, failures, is_over = set[str](), list[str](), threading.Event()
+
+    def call() -> None:
+        while not is_over.is_set():
+            status, document = model.server.infer_json(model.name, tensor("IN", "INT32", [1]))
+            if status != 200:
+                failures.append(f"{document}")
+                continue
+            answer = str(document["outputs"][0]["data"][0]).split()
+            identities.add(answer[2])
+            if answer[3] != "9":
+                failures.append(" ".join(answer))
+
+    callers = [threading.Thread(target=call) for _ in range(4)]
+    before = model.both()
+    for caller in callers:
+        caller.start()
+    for number in range(5):
+        model.edit('f"first', f'f"first{number}-first')
+        model.load()
+    is_over.set()
+    for caller in callers:
+        caller.join()
+
+    assert ([], before.keys()) == (failures, identities)
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "why"),
+    [
+        ("= old.name, old", "= old.name, old.nothing", "'nothing'"),
+        ("import helper", "import helper\nassert not len(helper.WORD) > 3", ""),
+        ("def adopt(self, old)", "def take(self, old)", "no method adopt()"),
+    ],
+)
+def test_what_cannot_be_adopted_is_loaded_by_a_new_process(
+    model: Model, before: str, after: str, why: str
+) -> None:
+    (pid,), weights = model.hosts(), model.both()
+
+    model.edit(before, after)
+    model.edit('f"first', 'f"second')
+    model.load()
+
+    is_kept, text = model.kept()
+    answers = model.both()
+    assert (not why, why in text) == (is_kept, True)
+    assert {("second", "9")} == {(a[0], a[3]) for a in answers.values()}
+    assert (not why) == (answers.keys() == weights.keys())
+    eventually(lambda: (not why) == (model.hosts() == {pid} and psutil.pid_exists(pid)), 60)
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "error"),
+    [
+        ("import helper", "import helper, nothing_of_this_name", "nothing_of_this_name"),
+        ("import helper", "import (helper", "invalid syntax"),
+        (
+            "    def adopt(self, old):",
+            "    def __init__(self): raise OSError('no room')\n    def adopt(self, old):",
+            "no room",
+        ),
+    ],
+)
+def test_an_error_in_the_edit_changes_nothing(
+    model: Model, before: str, after: str, error: str
+) -> None:
+    (pid,), answers = model.hosts(), model.both()
+
+    model.edit(before, after)
+    model.load(error)
+    assert (answers, {pid}) == (model.both(), model.hosts())
+
+    # the next try adopts
+    model.edit(after, before)
+    model.edit('f"first', 'f"second')
+    model.load()
+    assert {"second": answers.keys()} == {model.ask()[0]: model.both().keys()}
+
+
+def test_an_adopting_process_that_is_killed_leaves_a_new_one(model: Model) -> None:
+    (pid,) = model.hosts()
+    gate = model.directory / "gate"
+    waits = f"""
+        open({str(gate)!r}, "w").close()
+        time.sleep(600)"""
+    model.edit("    def adopt(self, old):", f"    def adopt(self, old):{waits}")
+    model.edit('f"first', 'f"second')
+    load = threading.Thread(target=model.load)
+    load.start()
+    eventually(gate.exists, 60)
+
+    psutil.Process(pid).kill()
+    load.join()
+
+    assert {"second"} == {answer[0] for answer in model.both().values()}
+    is_kept, text = model.kept()
+    assert (False, True) == (is_kept, "killed by SIGKILL" in text)
+    assert pid not in model.hosts()
+
+
+def test_an_adopted_process_that_is_killed_starts_again_with_the_code_of_now(model: Model) -> None:
+    (pid,) = model.hosts()
+    model.edit('f"first', 'f"second')
+    model.load()
+    assert {pid} == model.hosts()
+
+    psutil.Process(pid).kill()
+
+    eventually(lambda: model.hosts() and pid not in model.hosts(), 60)
+    eventually(
+        lambda: model.server.infer_json(model.name, tensor("IN", "INT32", [1]))[0] == 200, 60
+    )
+    answers = model.both()
+    assert {"second"} == {answer[0] for answer in answers.values()}
+
+    # and that is adopted from in its turn
+    model.edit('f"second', 'f"third')
+    model.load()
+    assert answers.keys() == model.both().keys()
+
+
+def test_an_instance_without_a_predecessor_is_preloaded_and_initialized(model: Model) -> None:
+    preload = """
+    @staticmethod
+    def preload(args):
+        pb_utils.Logger.log_info(f"{args['model_name']} is preloaded")
+
+    def adopt(self, old):"""
+    model.edit("\n    def adopt(self, old):", preload)
+    model.load()
+    said = f"{model.name} is preloaded"
+    assert 0 == model.logged(said)
+
+    ctl(model.server, "scale", model.name, "3")
+
+    eventually(lambda: model.logged(f"{model.name}_0_2 is initialized") == 1, 60)
+    assert 1 == model.logged(said)
