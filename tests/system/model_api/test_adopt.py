@@ -104,7 +104,7 @@ class Model:
 
 @pytest.fixture
 def model(server: Server, request: pytest.FixtureRequest) -> Iterator[Model]:
-    name = re.sub(r"\W", "_", request.node.name)[:60]
+    name = re.sub(r"\W", "_", request.node.name)[-50:]
     model = Model(server, name)
     yield model
     pids = model.hosts()
