@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import json
+import random
 import re
+import sys
 import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from typing import Any
 
 import psutil
 import pytest
 
-from tests.standard.ctl.system.commands import ctl
+from tests.standard.ctl.system.commands import OPTION, ctl
 from tests.support.scripted import string_parameter
 from tests.support.server import Server, tensor
 from tests.support.waiting import eventually
@@ -274,3 +277,52 @@ def test_an_instance_without_a_predecessor_is_preloaded_and_initialized(model: M
 
     eventually(lambda: model.logged(f"{model.name}_0_2 is initialized") == 1, 60)
     assert 1 == model.logged(said)
+
+
+@pytest.mark.server(own=True, options=["--model-control-mode=explicit", OPTION])
+@pytest.mark.parametrize("mode", ["threads", "forks"])
+def test_kills_at_any_time_of_a_reload_leave_nothing(
+    server: Server, monkeypatch: pytest.MonkeyPatch, mode: str
+) -> None:
+    """25 reloads, each with a kill of a process of the model, then the end of the model."""
+    monkeypatch.setattr(sys.modules[__name__], "CONFIG", CONFIG.replace("threads", mode))
+    model, chance = Model(server, f"killed_{mode}"), random.Random(5)
+    own, killed = psutil.Process(server.pid), 0
+
+    def pids() -> set[int]:
+        rows = model.status()["processes"]
+        return {r["pid"] for r in rows if r.get("model") == model.name and r["pid"]}
+
+    for number in range(25):
+        victims = [psutil.Process(pid) for pid in pids()]
+        model.edit('f"first', f'f"first{number}-first')
+        load = threading.Thread(target=server.control_model, args=("load", model.name))
+        load.start()
+        load.join(chance.random() * 0.1)  # a reload takes that long
+        victim = chance.choice(victims)
+        with suppress(psutil.NoSuchProcess):
+            victim.kill()
+            killed += 1
+        load.join()
+        server.control_model("load", model.name)
+        eventually(lambda: server.request_json(f"/v2/models/{model.name}/ready")[0] == 200, 60)
+        eventually(model.hosts, 60)
+
+    assert killed > 12
+    assert model.ask()[0].startswith("first24-")
+    children = {child.pid for child in own.children()}
+    last = pids()
+    assert last <= children
+    server.control_model("unload", model.name)
+
+    eventually(lambda: not pids(), 60)
+    eventually(lambda: not {pid for pid in last if psutil.pid_exists(pid)}, 60)
+    names = [each.cmdline() for each in own.children() if each.status() != psutil.STATUS_ZOMBIE]
+    assert not [words for words in names if model.name in " ".join(words)]
+    eventually(lambda: not _segments(server, model.name), 60)
+
+
+def _segments(server: Server, model: str) -> list[Any]:
+    """Return the segments that a process of the model has, as the status has them."""
+    rows = json.loads(ctl(server, "status", "--json").stdout)["held"]
+    return [row for row in rows if model in json.dumps(row)]
