@@ -112,8 +112,7 @@ def model(server: Server, request: pytest.FixtureRequest) -> Iterator[Model]:
     yield model
     pids = model.hosts()
     server.control_model("unload", name)
-    for pid in pids:
-        eventually(lambda pid=pid: not psutil.pid_exists(pid), 60)
+    eventually(lambda: not any(psutil.pid_exists(pid) for pid in pids), 60)
 
 
 def test_changed_code_adopts_the_objects_of_the_earlier_instances(model: Model) -> None:
@@ -163,7 +162,8 @@ def test_no_request_fails_while_code_is_replaced(model: Model) -> None:
     for caller in callers:
         caller.join()
 
-    assert ([], before.keys()) == (failures, identities)
+    assert not failures
+    assert before.keys() == identities
 
 
 @pytest.mark.parametrize(
