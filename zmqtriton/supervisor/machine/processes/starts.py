@@ -271,7 +271,7 @@ class Starts:
         return ForkedStub(child, reading, begin)
 
     def _request_renewal(self, origin: Child, template: Template) -> RenewedTemplate:
-        """Request that the process of a template with threads imports the code of the next."""
+        """Send the load of new code to the process with the threads of earlier code."""
         request = json.dumps({"load": template.load, "origin": template.origin})
         origin.lifeline.send(wire.Call(template.serial, "renew", request))
         self._children.update_write_interest(origin)
