@@ -237,7 +237,7 @@ class Stub:
             instance.configure(config)
             instance.begin(bootstrap, settings)
             instance.allow(None, supervisor.call)
-            model.initialize(config, instance)
+            model.initialize(config, instance, process.predecessor)
             warmup = Warmup(json.loads(config), load.directory)
         except _Finished:
             raise
@@ -286,6 +286,7 @@ class Stub:
 
     def _tell_loaded(self, core: StubCore) -> None:
         is_ready = core.model.is_ready
+        self._process.has_loaded(core.instance, core.model)
         modules = self._process.imported_modules()
         self._supervisor.send(wire.ModelLoaded(int(is_ready is not None), modules))
         if is_ready is not None:

@@ -106,6 +106,9 @@ class PythonModel:
         #: Made for the first coroutine.
         self.event_loop: AbstractEventLoop | None = None
         self._is_decoupled = self._is_asleep = False
+        #: False while an instance of other code serves with the same objects: this one's finalize()
+        #: would destroy them.
+        self.is_owner = True
         self._await_room = await_room
         #: Has the right to rounds, which is lent while code of the model runs in the loop's thread.
         self.watch = watch or Watch()
@@ -132,11 +135,17 @@ class PythonModel:
             )
         return config.as_json()
 
-    def initialize(self, config: str, instance: StubInstance) -> None:
+    def initialize(
+        self, config: str, instance: StubInstance, predecessor: PythonModel | None = None
+    ) -> None:
+        """Make the model's instance, which adopts from that of earlier code if there is one."""
         load = self._load
         self._is_decoupled = instance.is_decoupled
         self._instance = self.model_class()
-        if hasattr(self._instance, "initialize"):
+        if predecessor is not None:
+            self.is_owner, self._is_asleep = False, predecessor._is_asleep
+            self._instance.adopt(predecessor._instance)
+        elif hasattr(self._instance, "initialize"):
             arguments = {
                 "model_config": config,
                 "model_instance_kind": load.kind,
@@ -291,7 +300,7 @@ class PythonModel:
         if self.event_loop is not None:
             self.event_loop.remove_reader(self.watch.loop)
             _stop(self.event_loop)
-        if hasattr(self._instance, "finalize"):
+        if hasattr(self._instance, "finalize") and self.is_owner:
             self._instance.finalize()
 
     def forget(self) -> None:

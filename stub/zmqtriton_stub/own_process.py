@@ -27,7 +27,7 @@ from zmqtriton_stub.imports import installed_modules
 from zmqtriton_stub.instance import StubInstance
 from zmqtriton_stub.memory import device_span
 from zmqtriton_stub.memory.tensor_memory import TensorMemory
-from zmqtriton_stub.model import import_class
+from zmqtriton_stub.model import PythonModel, import_class
 
 _CHUNK_BYTES = 1 << 20
 _NICENESS = {"PRIORITY_MAX": -10, "PRIORITY_MIN": 10}
@@ -96,6 +96,8 @@ class OwnProcess:
     has_own_memory = True
     #: Metrics that the model's code has made before there was an instance; None without any.
     measures: ModelMetrics | None = None
+    #: The model of earlier code that the instance adopts from; None if it is initialized.
+    predecessor: PythonModel | None = None
 
     def threads_beside(self, instance: str) -> Sequence[int]:
         """Return the numbers of the threads that other instances have in this process."""
@@ -121,6 +123,9 @@ class OwnProcess:
         take_priority(config, instance.log)
         model_code.begin((load.directory, os.path.dirname(load.path)), load.bytecode)
         return import_class(load)
+
+    def has_loaded(self, instance: StubInstance, model: PythonModel) -> None:
+        """Handle that the instance serves from now on."""
 
     def imported_modules(self) -> str:
         """Return the names of the modules of installed packages that were imported, with blanks."""

@@ -132,7 +132,7 @@ def _load_again(lifeline: Lifeline, old: Loaded) -> Optional[Loaded]:
     try:
         before = open_descriptors()
         check_files(config, load.directory)
-        model_class = old.keeping.renew(load, _follow_code(load))
+        model_class = old.keeping.renew(load, follow_code(load))
         _check(before)
     except NotKept as reason:
         _end(lifeline, wire.Kept(0, clip(str(reason))))
@@ -174,13 +174,13 @@ def _await_load(lifeline: Lifeline) -> Optional[wire.LoadModel]:
 def _preload(load: wire.LoadModel) -> Tuple[Any, Keeping]:
     """Return the model's class, preloaded. Raises the exceptions of its code."""
     check_files(json.loads(load.config), load.directory)
-    keeping = Keeping(load, _follow_code(load))
+    keeping = Keeping(load, follow_code(load))
     model_class = import_class(load)
     keeping.preload(model_class)
     return model_class, keeping
 
 
-def _follow_code(load: wire.LoadModel) -> model_code.ModelCode:
+def follow_code(load: wire.LoadModel) -> model_code.ModelCode:
     return model_code.begin((load.directory, os.path.dirname(load.path)), load.bytecode)
 
 

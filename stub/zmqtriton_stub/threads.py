@@ -3,12 +3,14 @@
 Like a template it loads model.py once, calls TritonPythonModel.preload, and starts instances on
 request. Each instance is an object of its own, with connections of its own, and its thread runs a
 stub's loop. A failure that a process would not survive ends all instances.
+
+Changed code whose class has adopt() is imported next to the code that serves: later instances run
+it, and adopt from the earlier instances of their names (renewal.py).
 """
 
 from __future__ import annotations
 
 import faulthandler
-import itertools
 import json
 import os
 import signal
@@ -27,9 +29,11 @@ from zmqtriton_stub.fork_server import freeze
 from zmqtriton_stub.forks.hooks import Forks
 from zmqtriton_stub.instance import StubInstance
 from zmqtriton_stub.memory.tensor_memory import TensorMemory
+from zmqtriton_stub.model import PythonModel
 from zmqtriton_stub.own_process import OwnProcess, take_priority
 from zmqtriton_stub.process import AttributedOutput
-from zmqtriton_stub.template import Loaded, load_once
+from zmqtriton_stub.renewal import Renewed, renew
+from zmqtriton_stub.template import load_once
 
 
 class _OfThread(threading.local):
@@ -58,7 +62,7 @@ def run(descriptor: int, model: str) -> int:
     if loaded is None:
         return 1
     freeze()
-    return InstanceHost(lifeline, loaded).run()
+    return InstanceHost(lifeline, Renewed(loaded), loaded.config).run()
 
 
 def _make_bytes(size: int) -> Any:
@@ -110,20 +114,25 @@ def _owned_by(instance: str) -> Iterator[None]:
 class InstanceHost:
     """This process, as the host of its instances."""
 
-    def __init__(self, lifeline: Lifeline, loaded: Loaded) -> None:
-        self.template, self.model_class, self._config = loaded[:3]
+    def __init__(self, lifeline: Lifeline, first: Renewed, config: Any) -> None:
+        self._template, self._config = first.loaded.template, config
         self._lifeline = lifeline
+        #: The code that the process began with, and later code that may serve, by its template.
+        self._first = first
+        self._codes: Dict[int, Renewed] = {}
+        #: Held while code is imported.
+        self._renewing = threading.Lock()
+        #: The model that each instance served with last.
+        self.models: Dict[str, PythonModel] = {}
         #: Held while an instance begins or ends.
         self._lock = threading.Lock()
         self._running: Set[InstanceThread] = set()
         self._is_ending = False
         #: The steps of each instance when this process forks.
         self.forks: Set[Forks] = set()
-        #: The first instance reports metrics that model.py and preload() have made.
-        self.begun = itertools.count()
 
     def run(self) -> int:
-        take_priority(self._config, self.template.log)
+        take_priority(self._config, self._template.log)
         os.register_at_fork(
             before=self._prepare_fork,
             after_in_parent=lambda: _each(Forks.go_on),
@@ -135,11 +144,14 @@ class InstanceHost:
         signal.signal(prctl.READ_SIGNAL, lambda number, frame: this_process.receive())
         if not this_process.runs_in_parallel():
             faulthandler.register(prctl.STACKS_SIGNAL, chain=True)
-        self.template.tell(wire.Synced(0))
+        self._template.tell(wire.Synced(0))
         while not self._is_ending:
             self._lifeline.wait()
             for message, descriptors in self._lifeline.receive():
-                if type(message) is wire.Call:
+                if type(message) is wire.Call and message.verb == "renew":
+                    # not here: this thread starts and ends instances
+                    threading.Thread(target=self._renew, args=(message,), daemon=True).start()
+                elif type(message) is wire.Call:
                     self._start(message, descriptors)
                 elif type(message) is wire.Finalize:
                     self._is_ending = True
@@ -154,6 +166,21 @@ class InstanceHost:
         for forks in _own.prepared:
             forks.prepare()
 
+    def find_code(self, template: int) -> Renewed:
+        """Return the code of a template by its serial."""
+        return self._codes.get(template, self._first)
+
+    def _renew(self, call: wire.Call) -> None:
+        """Import changed code for later instances, and report it, or why that is impossible."""
+        request = json.loads(call.arguments)
+        origin = self.find_code(request["origin"])
+        with self._renewing:
+            code, why = renew(wire.LoadModel(*request["load"]), origin.loaded, self._template.tell)
+            if code is not None:
+                self._codes = {request["origin"]: origin, call.id: code}
+        answer = (0, "", str(os.getpid())) if code else (InternalError.number, why, "")
+        self._template.tell(wire.CallResult(call.id, *answer))
+
     def _start(self, call: wire.Call, descriptors: list[int]) -> None:
         thread = InstanceThread(self, call, descriptors)
         with self._lock:
@@ -167,14 +194,14 @@ class InstanceHost:
                 answer = wire.CallResult(call.id, InternalError.number, str(error), "")
             else:
                 answer = wire.CallResult(call.id, 0, "", str(thread.native_id))
-            self.template.tell(answer)
+            self._template.tell(answer)
 
     def ended(self, thread: InstanceThread) -> None:
         """Report the end of an instance; if it was the last, the process ends instead."""
         with self._lock:
             self._running.discard(thread)
             if self._running or not self._is_ending:
-                self.template.tell(wire.ThreadEnded(thread.serial))
+                self._template.tell(wire.ThreadEnded(thread.serial))
 
     def _name_threads(self, number: int, frame: Any) -> None:
         """Print, after the stacks of all threads, the instance that each thread belongs to."""
@@ -198,14 +225,14 @@ class InstanceThread(threading.Thread):
         self.serial, self.instance = call.id, request["instance"]
         super().__init__(name=self.instance, daemon=True)
         self._host = host
-        self._cores = request["cores"]
+        self._cores, self._code = request["cores"], host.find_code(request["template"])
         self._lifeline, self._page, self._listener, self._writing = descriptors
 
     def run(self) -> None:
         prctl.set_name(f"stub {self.instance}")
         if self._cores:
             os.sched_setaffinity(0, self._cores)
-        surroundings = _Surroundings(self._host)
+        surroundings = _Surroundings(self._host, self._code)
         with open(self._writing, "w", encoding=sys.stdout.encoding, errors="replace") as stream:
             _own.output = AttributedOutput(stream)
             stub = process.make_stub(self._lifeline, self._page, self._listener, surroundings)
@@ -226,9 +253,9 @@ class _Surroundings(OwnProcess):
     has_own_memory = False
     forks: Optional[Forks] = None
 
-    def __init__(self, host: InstanceHost) -> None:
-        self._host = host
-        self.measures = None if next(host.begun) else host.template.measures
+    def __init__(self, host: InstanceHost, code: Renewed) -> None:
+        self._host, self._code = host, code
+        self.measures = code.take_measures()
 
     def threads_beside(self, instance: str) -> Sequence[int]:
         return [number for number, owner in [*_owners.items()] if owner != instance]
@@ -242,7 +269,14 @@ class _Surroundings(OwnProcess):
         self._host.forks.add(forks)
 
     def model_class(self, load: wire.LoadModel, instance: StubInstance) -> Any:
-        return self._host.model_class
+        self.predecessor = self._code.choose_predecessor(self._host.models.get(load.instance))
+        return self._code.loaded.model_class
+
+    def has_loaded(self, instance: StubInstance, model: PythonModel) -> None:
+        if self.predecessor is not None:
+            self.predecessor.is_owner, model.is_owner = False, True
+        self._host.models[instance.name] = model
+        self.predecessor = None  # which ends now
 
     def settle(self) -> None:
         """Leave the garbage collector alone: other instances are working."""

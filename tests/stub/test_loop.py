@@ -51,6 +51,7 @@ class Surroundings:
     """The process of the test, where an instance is one thread among others."""
 
     maps_regions = has_own_memory = True
+    predecessor = None
     measures = None
 
     def __init__(self, model_class: Any) -> None:
@@ -70,6 +71,9 @@ class Surroundings:
 
     def imported_modules(self) -> str:
         return ""
+
+    def has_loaded(self, instance: Any, model: Any) -> None:
+        pass
 
     def model_class(self, load: wire.LoadModel, instance: Any) -> Any:
         return self._class

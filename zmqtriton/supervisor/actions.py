@@ -51,7 +51,8 @@ class Template(NamedTuple):
     has_threads: bool = False
     #: Serial of the spare process that forks it; 0 without one.
     spare: int = 0
-    #: Serial of the template of earlier code, which it may be a fork of; 0 for none.
+    #: Serial of the template of earlier code, which it may be a fork of, or whose process it may
+    #: share; 0 for none.
     origin: int = 0
 
 

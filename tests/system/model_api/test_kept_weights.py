@@ -172,7 +172,7 @@ def test_a_change_of_what_preload_depends_on_is_loaded_anew(
     kept = model.kept()
     assert (not why, why in kept["text"]) == (kept["is_kept"], True)
     assert ("second", not why) == (model.ask()[0], model.ask()[1] == by)
-    eventually(lambda: "is preloaded again: " + why in model.server.log_text() or not why, 60)
+    eventually(lambda: "is loaded again: " + why in model.server.log_text() or not why, 60)
 
 
 @pytest.mark.parametrize(

@@ -18,7 +18,7 @@ from zmqtriton.reading.blueprint import Blueprint, FinalConfig, InstanceSlot
 from zmqtriton.supervisor import states
 from zmqtriton.supervisor.actions import Assignment, EndTemplate, RemoveDirectory, Send, Template
 from zmqtriton.supervisor.models.instance import InstanceSet, StubPlace, describe_giving_up, shorten
-from zmqtriton.supervisor.models.instance_changes import Roll, change_groups
+from zmqtriton.supervisor.models.instance_changes import NeedsNewGeneration, Roll, change_groups
 from zmqtriton.supervisor.plan import Plan
 from zmqtriton.supervisor.server_processes.introductions import Introductions
 from zmqtriton.supervisor.states import UNLOADED, GenerationState, InstanceState
@@ -119,6 +119,8 @@ class Generation:
         self._earlier: Template | None = None
         #: Serving generation of earlier code, whose template may be the origin of its own.
         self.predecessor: Generation | None = None
+        #: True while a roll that has failed in the earlier process is tried in a new one.
+        self._has_adopt_failed = False
         #: The last report of its templates on kept objects; None if there was no earlier code.
         self.kept: wire.Kept | None = None
         self._began_s, self.load_s = plan.now_s, 0.0  # the time from its start until it could serve
@@ -231,9 +233,8 @@ class Generation:
         self._end(self._earlier)  # of a roll that was given up
         earlier = self._earlier = self.template
         self.template, kept = None, self.kept
-        roll = self._roll = Roll(self._plan, self, blueprint)
         try:
-            await roll.tell()
+            await self._roll_to(blueprint, earlier)
         except ZmqTritonError:
             if self._earlier is earlier:
                 self._end(self.template)
@@ -242,6 +243,26 @@ class Generation:
         finally:
             if self._earlier is earlier:
                 self._earlier = self._end(earlier)
+
+    async def _roll_to(self, blueprint: Blueprint, earlier: Template | None) -> None:
+        """Roll; if instances that adopt cannot start, roll to a new process."""
+        self._roll = Roll(self._plan, self, blueprint)
+        before = self.kept
+        try:
+            await self._roll.tell()
+        except NeedsNewGeneration:
+            raise
+        except ZmqTritonError as error:
+            has_adopted = self.kept is not before and self.kept and self.kept.is_kept
+            if not (has_adopted and earlier is not None and earlier.has_threads):
+                raise
+            self.template, self._has_adopt_failed = self._end(self.template), True
+            text = f"an instance with adopt() could not start: {error.text}"
+            self.record_kept(wire.Kept(0, text))
+            self._roll = Roll(self._plan, self, blueprint)
+            await self._roll.tell()
+        finally:
+            self._has_adopt_failed = False
 
     def remove_instance(self, instance: StubPlace) -> None:
         """End an instance once it has answered its requests."""
@@ -402,7 +423,7 @@ class Generation:
                 blueprint.max_load_s,
                 has_threads,
                 self.choose_spare(place, assignment._replace(cores=())),
-                0 if has_threads else self._find_origin(),
+                self._find_origin(),
             )
         return self.template
 
@@ -416,8 +437,13 @@ class Generation:
         return self._introductions.resources.place(self, instance)
 
     def _find_origin(self) -> int:
-        """Return the serial of the template that the next one may be a fork of; 0 without one."""
+        """Return the serial of the template with the earlier code; 0 without one.
+
+        Threads adopt only in a roll: otherwise all new instances are there before an old one ends.
+        """
         earlier = self._earlier
+        if self.blueprint.instances == THREADS:
+            return earlier.serial if earlier is not None and not self._has_adopt_failed else 0
         if earlier is None and self.predecessor is not None:
             earlier = self.predecessor.template
             if self.predecessor.environment != self.environment:
@@ -428,7 +454,7 @@ class Generation:
     def record_kept(self, report: wire.Kept) -> None:
         """Record the template's report on the objects that it has kept, and log it."""
         self.kept = report
-        what = "kept" if report.is_kept else "is preloaded again:"
+        what = "kept" if report.is_kept else "is loaded again:"
         name = self.blueprint.name
         text = f"{self.label} {what} {report.text}"
         self._plan.log("I", text, model=name, version=self.version)

@@ -410,3 +410,77 @@ def test_a_template_that_ends_before_it_is_forked_holds_nothing(
     assert spawner.requests[-1][1].is_dropped
     assert not forking.is_under_way
     assert not os.path.exists(f"/proc/self/fd/{spec.page}")
+
+
+@pytest.fixture
+def renewing(beginning: Templates) -> Templates:
+    """Templates of which one has threads, and is asked to import the code of the next one."""
+    beginning.answered(NUMBER, 7, 700, "")
+    template = Template(NEXT, LOAD, has_threads=True, origin=NUMBER)
+    beginning.start(spec_of(STUB)._replace(template=template))
+    return beginning
+
+
+def test_changed_code_with_threads_shares_the_process_of_the_earlier_code(
+    renewing: Templates, spawner: FakeSpawner
+) -> None:
+    assert (NEXT, NUMBER) == (spawner.requests[-1][0], spawner.origins[-1])
+    renewing.answered(NUMBER, NEXT, 500, "")
+    assert (STUB, NUMBER) == (spawner.requests[-1][0], spawner.origins[-1])
+    renewing.answered(NUMBER, STUB, 1200, "")
+
+    # the process ends with the last of both
+    renewing.end(NUMBER)
+    assert ([], []) == (spawner.finalized, spawner.killed)
+    renewing.end(NEXT)
+    assert ([NUMBER], [], 1) == (spawner.finalized, spawner.killed, spawner.templates)
+    assert [(NEXT, 1)] == [(serial, report.is_kept) for serial, report in spawner.reports]
+
+
+def test_the_death_of_a_shared_process_starts_one_of_the_changed_code(
+    renewing: Templates, spawner: FakeSpawner
+) -> None:
+    renewing.answered(NUMBER, NEXT, 500, "")
+    renewing.answered(NUMBER, STUB, 1200, "")
+    renewing.end(NUMBER)
+
+    spawner.now_s = 60.0
+    renewing.ended(NUMBER, KILLED)
+
+    assert ({NEXT: (None, KILLED.text)}, 2) == (spawner.failed, spawner.templates)
+    renewing.ready(NEXT)
+    renewing.end(NEXT)
+    assert [NEXT] == spawner.finalized
+
+
+def _refuse_renewal(templates: Templates, _: FakeSpawner) -> None:
+    templates.answered(NUMBER, NEXT, 0, "no adopt()")
+
+
+def _be_late(templates: Templates, spawner: FakeSpawner) -> None:
+    spawner.now_s = 31.0
+    templates.tick(spawner.now_s)
+    templates.answered(NUMBER, NEXT, 500, "")  # too late
+
+
+@pytest.mark.parametrize(
+    ("happen", "why"),
+    [
+        (_refuse_renewal, "no adopt()"),
+        (_be_late, "the process of the earlier code has not imported it within 30 s"),
+        (_lose_origin, "the process that it shares with other instances: killed by SIGKILL"),
+    ],
+)
+def test_code_that_the_earlier_process_does_not_take_gets_a_new_one(
+    renewing: Templates,
+    spawner: FakeSpawner,
+    happen: Callable[[Templates, FakeSpawner], None],
+    why: str,
+) -> None:
+    happen(renewing, spawner)
+
+    assert ([(NEXT, wire.Kept(0, why))], 2) == (spawner.reports, spawner.templates)
+    renewing.ready(NEXT)
+    assert (STUB, NEXT) == (spawner.requests[-1][0], spawner.origins[-1])
+    renewing.answered(NEXT, STUB, 1200, "")
+    assert ({}, []) == (spawner.failed, spawner.killed)

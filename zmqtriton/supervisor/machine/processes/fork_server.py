@@ -85,6 +85,16 @@ class ForkedStub(NamedTuple):
         os.close(self.reading)
 
 
+class RenewedTemplate(NamedTuple):
+    """A template that was requested from the process of earlier code, and holds nothing."""
+
+    #: Records its pid, which is that of the earlier code.
+    adopt: Callable[[int], None]
+
+    def drop(self) -> None:
+        """Do nothing: the code that was imported is not used."""
+
+
 class ForkServerActions(Protocol):
     """Forks, spawns and kills stubs."""
 

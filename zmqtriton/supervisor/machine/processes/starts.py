@@ -19,15 +19,22 @@ from typing import Any, Protocol
 from zmqtriton.environments.demand import Environment, variable_overrides
 from zmqtriton.environments.users import StubUser
 from zmqtriton.logs.log_ring import StubName
-from zmqtriton.supervisor.actions import StartSpare
+from zmqtriton.supervisor.actions import StartSpare, Template
 from zmqtriton.supervisor.events import EventRouter
+from zmqtriton.supervisor.machine import clock
 from zmqtriton.supervisor.machine.processes import commands
 from zmqtriton.supervisor.machine.processes import process as processes
 from zmqtriton.supervisor.machine.processes.child import (
     Child,
     LivingChildren,
 )
-from zmqtriton.supervisor.machine.processes.fork_server import ForkedStub, ForkServerLife, StubSpec
+from zmqtriton.supervisor.machine.processes.fork_server import (
+    ForkedStub,
+    ForkServerLife,
+    PendingStub,
+    RenewedTemplate,
+    StubSpec,
+)
 from zmqtriton.supervisor.machine.processes.output import unblock
 from zmqtriton.supervisor.machine.processes.process import ChildProcess
 from zmqtriton_floor import endpoints, stub_mark, wire
@@ -219,7 +226,7 @@ class Starts:
             self._listener.message_received(serial, failure)
         self._listener.process_ended(serial, reason)
 
-    def request_fork(self, fork_server: int, spec: StubSpec) -> ForkedStub:
+    def request_fork(self, fork_server: int, spec: StubSpec) -> PendingStub:
         """Request a stub or a template.
 
         Raises OSError if there are too few descriptors, or if the spare process has ended.
@@ -227,6 +234,10 @@ class Starts:
         origin = self._children.find(fork_server)
         if origin is None:
             raise ProcessLookupError
+        template = spec.template
+        is_renewal = spec.is_template and origin.is_template
+        if template is not None and template.has_threads and is_renewal:
+            return self._request_renewal(origin, template)
         # a template, or a spare process, runs as the model's user already
         user = None if origin.is_template or origin.is_spare else spec.user
         of_user = user and {**user._asdict(), "variables": user.variables}
@@ -234,6 +245,7 @@ class Starts:
         options, words = commands.stub_arguments(spec)
         what = {"instance": spec.stub.instance, "options": options, "words": words, "mark": mark}
         how = {"oom_score": processes.STUB_OOM_SCORE, "user": of_user, "cores": spec.cores}
+        how["template"] = 0 if template is None else template.serial
         request = json.dumps({**what, **how, "variables": {**spec.variables}})
         _log.debug(
             "Starting Python backend stub: %s, a copy of process %d",
@@ -251,12 +263,20 @@ class Starts:
         child = _stub_child(spec)
         child.lifeline = Lifeline(ours)
         self._children.update_write_interest(origin)
-        if spec.template is not None and spec.template.has_threads and not spec.is_template:
+        if template is not None and template.has_threads and not spec.is_template:
             child.host = fork_server
             begin = partial(self._children.begin_thread, child, reading, spec)
         else:
             begin = partial(self._begin_fork, child, reading, spec)
         return ForkedStub(child, reading, begin)
+
+    def _request_renewal(self, origin: Child, template: Template) -> RenewedTemplate:
+        """Send the load of new code to the process with the threads of earlier code."""
+        request = json.dumps({"load": template.load, "origin": template.origin})
+        origin.lifeline.send(wire.Call(template.serial, "renew", request))
+        self._children.update_write_interest(origin)
+        started = self._listener.process_started
+        return RenewedTemplate(lambda pid: started(template.serial, origin.pid, clock.now_s()))
 
     def _begin_fork(self, child: Child, reading: int, spec: StubSpec, pid: int) -> None:
         self._children.begin(child, ChildProcess.from_orphan(pid), reading, spec.stub)

@@ -5,7 +5,8 @@ a while or a stub waits for it, else for the next stub. If it cannot load its mo
 wait for it fail with its reason, and the rules for their restarts apply.
 
 The template of changed code is a fork of the earlier template, if the fork can keep the objects of
-preload(); else it is started like the first one. Decides only; a `TemplateSpawner` acts.
+preload(); else it is started like the first one. If the instances are threads, it is the process
+of the earlier code itself, if the new code has adopt(). Decides only; a `TemplateSpawner` acts.
 """
 
 from __future__ import annotations
@@ -23,10 +24,14 @@ from zmqtriton_floor.reasons import Kind, Reason
 
 #: A fork takes milliseconds, of a process with much memory some more.
 _FORK_WITHIN_S = 10.0
+#: Time to import changed code in the process of the earlier code.
+_RENEW_WITHIN_S = 30.0
 #: Seconds of service after which a dead template is made again before a stub needs it.
 _PROVEN_AFTER_S = 10.0
 #: The process of an instance that is a thread, in words.
 SHARED = "the process that it shares with other instances"
+#: Report of changed code that runs in the process of the earlier code.
+_ADOPTED = "what adopt() has taken from the earlier instances"
 #: Maximum number of templates that may die while they fork a stub, before the stub counts as dead.
 _MAX_TRIES = 2
 
@@ -75,6 +80,8 @@ class _Template:
     #: The first stub, which gives the template all other parameters.
     first: StubSpec
     own: Template
+    #: Serial of its process: its own, or that of the earlier code.
+    process: int
     #: The stubs to fork by serial, in the order of their requests.
     requests: dict[int, _Request] = field(default_factory=dict)
     is_alive: bool = False
@@ -118,7 +125,7 @@ class Templates:
         number = spec.template.serial
         template = self._templates.get(number)
         if template is None:
-            template = self._templates[number] = _Template(spec, spec.template)
+            template = self._templates[number] = _Template(spec, spec.template, number)
         template.requests[spec.serial] = _Request(spec)
         self._fork_or_start(number, template)
 
@@ -127,7 +134,7 @@ class Templates:
         if template.ready_at_s is not None:
             for request in list(template.requests.values()):
                 if request.pending is None:
-                    self._ask(number, template, request)
+                    self._ask(template, request)
         elif not template.is_alive:
             template.is_alive = True
             template.failure = template.verdict = None
@@ -144,7 +151,7 @@ class Templates:
             self._load_anew(number, "the template that has it had died")
             return
         request = origin.requests[number] = _Request(template.first.of_template())
-        self._ask(template.own.origin, origin, request)
+        self._ask(origin, request)
 
     def _load_anew(self, number: int, why: str) -> None:
         """Start the template as a new process, and report why."""
@@ -154,11 +161,13 @@ class Templates:
             self._spawner.report(number, wire.Kept(0, why))
             self._spawner.spawn_template(template.first)
 
-    def _ask(self, number: int, template: _Template, request: _Request) -> None:
+    def _ask(self, template: _Template, request: _Request) -> None:
         request.tries += 1
-        request.until_s = self._now_s() + _FORK_WITHIN_S
+        request.until_s = self._now_s() + (
+            _RENEW_WITHIN_S if template.has_threads else _FORK_WITHIN_S
+        )
         try:
-            request.pending = self._spawner.request_fork(number, request.spec)
+            request.pending = self._spawner.request_fork(template.process, request.spec)
         except OSError as error:
             reason = Reason.of(Kind.NOT_STARTED, f"it cannot be started: {error}")
             self._fail(template, request, reason)
@@ -205,25 +214,40 @@ class Templates:
 
     def answered(self, number: int, serial: int, pid: int, error: str) -> None:
         """Adopt a new stub that has reported its pid; pid 0 means that the fork failed."""
-        template = self._templates.get(number)
-        request = template and template.requests.get(serial)
+        sharing = (t for t in self._sharing(number).values() if serial in t.requests)
+        template = next(sharing, None)
+        request = template and template.requests[serial]
         if not template or not request or not request.pending:
             return  # too late: its lifeline is closed, so it exits
+        is_renewed = request.spec.is_template and template.has_threads
         try:
             if not pid:
                 raise ProcessLookupError(error)
             request.pending.adopt(pid)
         except OSError as problem:
-            reason = Reason.of(Kind.NOT_STARTED, f"it cannot be started: {problem}")
-            self._fail(template, request, reason)
+            text = f"{problem}" if is_renewed else f"it cannot be started: {problem}"
+            self._fail(template, request, Reason.of(Kind.NOT_STARTED, text))
         else:
             del template.requests[serial]
+            if is_renewed:
+                self._templates[serial].process = number
+                self._spawner.report(serial, wire.Kept(1, _ADOPTED))
+                self.ready(serial)
 
-    def ended(self, number: int, reason: Reason, words: str = "") -> Reason:
-        """Handle the death of a template, and return its reason; its forks live on."""
-        template = self._templates.get(number)
-        if template is None:
-            return reason
+    def _sharing(self, process: int) -> dict[int, _Template]:
+        """Return the templates whose code is in this process; more than one only with threads."""
+        return {n: each for n, each in self._templates.items() if each.process == process}
+
+    def ended(self, process: int, reason: Reason, words: str = "") -> Reason:
+        """Handle the death of a template's process, and return its reason; its forks live on."""
+        for number, template in self._sharing(process).items():
+            if number != process:
+                self._spawner.fail_stub(number, None, reason)
+                template.process = number
+            reason = self._ended(number, template, reason, words)
+        return reason
+
+    def _ended(self, number: int, template: _Template, reason: Reason, words: str) -> Reason:
         ready_at_s, template.ready_at_s = template.ready_at_s, None
         if (
             ready_at_s is None
@@ -265,19 +289,27 @@ class Templates:
         own = origin.requests.pop(number, None) if origin else None
         if own is not None:
             own.drop()
-        if template.has_threads and template.ready_at_s is not None and not at_once:
-            self._spawner.send(number, wire.Finalize())
-        elif template.is_alive:
-            self._spawner.signal(number, 9, group=True)
+        why = Reason.of(Kind.OTHER, "its template was ended")
+        if template.process != number:
+            self._spawner.fail_stub(number, None, why)
+        if not self._sharing(template.process):
+            self._end_process(template, at_once=at_once)
         for request in list(template.requests.values()):
-            self._fail(template, request, Reason.of(Kind.OTHER, "its template was ended"))
+            self._fail(template, request, why)
 
-    def kill(self, number: int, reason: Reason) -> None:
-        """Kill a template for this reason."""
-        template = self._templates.get(number)
-        if template is not None:
+    def _end_process(self, template: _Template, *, at_once: bool) -> None:
+        if template.has_threads and template.ready_at_s is not None and not at_once:
+            self._spawner.send(template.process, wire.Finalize())
+        elif template.is_alive:
+            self._spawner.signal(template.process, 9, group=True)
+
+    def kill(self, process: int, reason: Reason) -> None:
+        """Kill a template's process for this reason."""
+        sharing = self._sharing(process)
+        for template in sharing.values():
             template.verdict = reason
-            self._spawner.signal(number, 9, group=True)
+        if sharing:
+            self._spawner.signal(process, 9, group=True)
 
     def tick(self, now_s: float) -> None:
         """Kill templates that are late; called once a second."""
@@ -287,9 +319,14 @@ class Templates:
                 limit_s = template.own.load_within_s
                 text = f"loading took longer than max_load_seconds ({limit_s:g})"
                 self.kill(number, Reason.of(Kind.LOAD_TIMEOUT, text, limit_s=limit_s))
-            elif not template.has_threads and any(
-                r.pending and r.until_s <= now_s for r in template.requests.values()
-            ):
+                continue
+            late = [r for r in template.requests.values() if r.pending and r.until_s <= now_s]
+            if template.has_threads:
+                for request in (r for r in late if r.spec.is_template):
+                    text = "the process of the earlier code has not imported it within "
+                    reason = Reason.of(Kind.OTHER, f"{text}{_RENEW_WITHIN_S:g} s")
+                    self._fail(template, request, reason)
+            elif late:
                 text = f"it did not fork within {_FORK_WITHIN_S:g} s"
                 self.kill(number, Reason.of(Kind.OTHER, text))
 

@@ -107,7 +107,7 @@ def test_a_class_keeps_what_its_init_has_made(tmp_path: Path) -> None:
         save(file, code.replace("os.getpid()", '"me"'))
         eventually(lambda: ask()[1] == "me", 30)
     for why in ("weights.txt changed", "Net in say.py changed, and __init__", "__init__ changed"):
-        assert f"is preloaded again: {why}" in log.read_text()
+        assert f"is loaded again: {why}" in log.read_text()
 
 
 def test_a_plain_function_keeps_values_that_are_declared(tmp_path: Path) -> None:
