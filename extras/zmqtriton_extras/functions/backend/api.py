@@ -42,6 +42,9 @@ class Settings(NamedTuple):
     like: str = ""
     #: Maximum bytes of a JSON argument, such as a dict or a dataclass.
     json_bytes: int = documents.LIMITS.bytes
+    #: "auto": the server chooses delay and size of batches, for the target.
+    delay: str = ""
+    target: str = ""
 
 
 def model(
@@ -56,6 +59,8 @@ def model(
     cost: Any = "",
     like: str = "",
     json_bytes: int = documents.LIMITS.bytes,
+    delay: str = "",
+    target: str = "",
 ) -> Any:
     """Mark a function or a class as a model, and return it unchanged.
 
@@ -76,6 +81,11 @@ def model(
             "cost needs a budget, and budget a cost: budget=4096, cost=len",
         ),
         (json_bytes < 1, "json_bytes must be 1 or more"),
+        (
+            delay not in ("", "auto") or (delay and (delay_ms or not batch)),
+            'delay must be "auto", with batch and without delay_ms',
+        ),
+        (target and not delay, 'target needs delay="auto"'),
     )
     for is_there, text in faults:
         if is_there:
@@ -83,9 +93,8 @@ def model(
 
     def mark(marked: Any) -> Any:
         own_name = name or model_name(marked.__name__)
-        settings = Settings(
-            own_name, batch, delay_ms, instances, streams, budget, cost, like, json_bytes
-        )
+        limits = streams, budget, cost, like, json_bytes
+        settings = Settings(own_name, batch, delay_ms, instances, *limits, delay, target)
         setattr(marked, MARK, settings)
         return marked
 
