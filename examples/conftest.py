@@ -38,6 +38,10 @@ class Served(NamedTuple):
             return json.loads(text)
 
 
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--pictures", action="store_true", help="write page.webp of each example")
+
+
 @pytest.fixture
 def here(request: pytest.FixtureRequest) -> Path:
     """Return the directory of the example."""

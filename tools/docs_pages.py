@@ -33,6 +33,8 @@ PAGES = {
         for path in ROOT.glob("examples/*/README.md")
     },
 }
+#: Pictures of the examples, which have the same place in the site.
+PICTURES = {path.relative_to(ROOT).as_posix(): path for path in ROOT.glob("examples/*/page.webp")}
 #: File that is the last section of another file's page: both kinds of deployment need their own.
 SECTIONS = {"deploy/grafana/README.md": "deploy/prometheus/README.md"}
 for _section, _whole in SECTIONS.items():
@@ -180,6 +182,8 @@ def on_startup(command: str, dirty: bool) -> None:
 def on_files(files: Files, config: Any) -> Files:
     files.append(File.generated(config, "tables.css", content=_STYLE))
     files.append(File.generated(config, "keys.js", content=_SCRIPT))
+    for place, path in PICTURES.items():
+        files.append(File.generated(config, place, abs_src_path=str(path)))
     for source, page in PAGES.items():
         if source not in SECTIONS:
             files.append(File.generated(config, page, content=page_text(source)))
@@ -321,7 +325,7 @@ def on_page_markdown(markdown: str, page: Any, config: Any, files: Files) -> str
     def rewritten(match: re.Match[str]) -> str:
         target = posixpath.normpath(posixpath.join(posixpath.dirname(source), match[1]))
         there = PAGES.get(target) or target.removeprefix("docs/")
-        if target in PAGES or target.startswith("docs/"):
+        if target in PAGES or target in PICTURES or target.startswith("docs/"):
             anchor = match[2] or (first_anchor(target) if target in SECTIONS else "")
             return posixpath.relpath(there, posixpath.dirname(path) or ".") + anchor
         return match[0]

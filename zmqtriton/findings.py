@@ -84,14 +84,14 @@ class Finding:
         }
         return {name: fields[name] for name in names}
 
+    @staticmethod
+    def error(text: str, advice: str, *commands: str) -> Finding:
+        return Finding(text, severity=Severity.ERROR, advice=advice, commands=commands)
 
-def error(text: str, advice: str, *commands: str) -> Finding:
-    return Finding(text, severity=Severity.ERROR, advice=advice, commands=commands)
+    @staticmethod
+    def warning(text: str, advice: str, *commands: str) -> Finding:
+        return Finding(text, severity=Severity.WARNING, advice=advice, commands=commands)
 
-
-def warning(text: str, advice: str, *commands: str) -> Finding:
-    return Finding(text, severity=Severity.WARNING, advice=advice, commands=commands)
-
-
-def note(text: str, advice: str, *commands: str) -> Finding:
-    return Finding(text, severity=Severity.NOTE, advice=advice, commands=commands)
+    @staticmethod
+    def note(text: str, advice: str, *commands: str) -> Finding:
+        return Finding(text, severity=Severity.NOTE, advice=advice, commands=commands)

@@ -22,7 +22,7 @@ _DEFAULT_SERVICE = "triton-inference-server"
 _HEADER = re.compile(r"[A-Za-z0-9!#$%&'*+.^_`|~-]+")
 
 
-class DestinationError(Exception):
+class DestinationError(ValueError):
     """Raised if nothing could ever be sent to the destination; the text names the setting."""
 
 

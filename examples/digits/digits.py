@@ -17,7 +17,7 @@ class Digit:
     probability: float
 
 
-@model(batch=64)
+@model(batch=64, examples=[{"image": Path(__file__).parent / "digit.png"}])
 class Digits:
     """Read a handwritten digit, dark on light."""
 

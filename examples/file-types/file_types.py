@@ -1,6 +1,7 @@
 """What kind of file is this? Google's magika looks at its content, not at its name."""
 
 from dataclasses import dataclass
+from pathlib import Path
 
 from magika import Magika
 
@@ -15,7 +16,7 @@ class FileType:
     score: float
 
 
-@model(batch=32, instances=2)
+@model(batch=32, instances=2, examples=[{"file": Path(__file__)}])
 class FileTypes:
     """Tell the type of a file by its content."""
 

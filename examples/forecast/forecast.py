@@ -16,7 +16,10 @@ class Forecast(NamedTuple):
     high: list[float]
 
 
-@model(instances=2)
+SALES = [31, 40, 52, 35, 33, 43, 56, 38, 36, 46, 60, 41, 39, 50, 63, 44]
+
+
+@model(instances=2, examples=[{"values": SALES, "steps": 8, "season": 4}])
 def forecast(
     values: Annotated[list[float], Field(min_length=8, max_length=10_000)],
     steps: Annotated[int, Field(ge=1, le=1000)] = 12,

@@ -22,7 +22,7 @@ class Stream:
         self.tokens, self.left = tokens, left
 
 
-@model(streams=64)
+@model(streams=64, examples=[{"messages": [{"role": "user", "content": "Errors should"}]}])
 class Chat:
     """Go on with a text, a letter of all streams at a time."""
 

@@ -21,7 +21,7 @@ def features(pictures: np.ndarray, when: np.ndarray, digits: np.ndarray) -> np.n
     return np.hstack([pictures, np.sin(angles), np.cos(angles), np.eye(10)[digits]])
 
 
-@model(instances=2)
+@model(instances=2, examples=[{"digit": 3, "seed": 1}, {"digit": 8, "seed": 1, "previews": 10}])
 class Draw:
     """Draw a digit; with previews, a picture comes after each few steps."""
 

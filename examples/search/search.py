@@ -20,7 +20,7 @@ class Hit:
     likeness: float
 
 
-@model(batch=32)
+@model(batch=32, examples=[{"query": "wait for several threads"}, {"query": "parse a date"}])
 def search(query: list[str], limit: Annotated[int, Field(ge=1, le=50)] = 3) -> list[list[Hit]]:
     """Find what the standard library has for a task, said in your words."""
     likenesses = EMBED.transform(query) @ VECTORS.T
@@ -32,7 +32,7 @@ def hit(at: int, likeness: float) -> Hit:
     return Hit(NAMES[at], summary, round(float(likeness), 3))
 
 
-@model(batch=32)
+@model(batch=32, examples=[{"text": "parse command line options"}])
 def module_of(text: list[str]) -> list[dict[str, float]]:
     """Tell the three most likely modules that a text is about, with their probabilities."""
     probabilities = JUDGE.predict_proba(EMBED.transform(text))

@@ -1,5 +1,6 @@
 """Is this wine from grower 0, 1 or 2? Trees by LightGBM, asked with rows of a table."""
 
+import json
 from pathlib import Path
 from typing import TypedDict
 
@@ -30,7 +31,7 @@ class Grower(TypedDict):
     probability: float
 
 
-@model
+@model(examples=[json.loads((Path(__file__).parent / "rows.json").read_text())])
 class Growers:
     """Tell the growers of wines by the results of their analyses."""
 

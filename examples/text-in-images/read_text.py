@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from pathlib import Path
 
 import numpy as np
 from PIL.Image import Image
@@ -21,7 +22,7 @@ class Line:
     box: list[int]
 
 
-@model(instances=2)
+@model(instances=2, examples=[{"image": Path(__file__).parent / "receipt.png"}])
 class ReadText:
     """Read the text of a picture, line by line from the top."""
 

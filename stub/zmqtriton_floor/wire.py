@@ -585,6 +585,13 @@ class Call(NamedTuple):
     client: Name = ""  # on whose behalf, in words
 
 
+class Kept(NamedTuple):
+    """A template's report on the objects of its model's preload, after a load of new code."""
+
+    is_kept: Flags
+    text: Text  # names of what was kept, or else why nothing was
+
+
 class CreateSegment(NamedTuple):
     """Requests a segment; SegmentCreated follows, with its descriptor or an error."""
 
@@ -712,6 +719,7 @@ class ModelLoaded(NamedTuple):
     """initialize has returned."""
 
     has_is_ready: Flags = 0  # 1: the model has is_ready; a ReadinessLifeline must come first
+    modules: Document = ""  # names of imported modules of installed packages, with blanks
 
 
 class LoadFailed(NamedTuple):
@@ -889,6 +897,7 @@ _KINDS: tuple[type[Any], ...] = (
     LeasesSent,
     LeasedSegments,
     LimitsRest,
+    Kept,
 )
 KINDS: dict[int, type[Any]] = dict(enumerate(_KINDS, start=1))
 _NUMBERS = {cls: number for number, cls in KINDS.items()}

@@ -39,7 +39,7 @@ _ACCEPT_PAUSE_NS = 20_000_000
 _FOR_NOW = frozenset({errno.EAGAIN, errno.ENOBUFS, errno.ENOMEM, errno.EINTR})
 _RETRY_PAUSE_S = 0.001
 #: Maximum number of bytes of one read, and of sent bytes that the kernel keeps for a busy reader.
-_PIECE = 1 << 18
+PIECE = 1 << 18
 _KEPT = 1 << 20
 #: Reads of up to this number of bytes are parsed from a copy: cutting frames out of it is faster.
 _SMALL = 1 << 12
@@ -60,7 +60,7 @@ def _ready(kind: bytes) -> bytes:
 
 def receive_buffer() -> mmap.mmap:
     """Return a buffer to read into; its memory is taken as it is written, mostly a page."""
-    return mmap.mmap(-1, _PIECE, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+    return mmap.mmap(-1, PIECE, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
 
 
 class ZmtpConnection:
@@ -296,7 +296,7 @@ class Dealer(ZmtpConnection):
             size = self.read()
             if not size:
                 return False
-            self.is_dry = size < _PIECE
+            self.is_dry = size < PIECE
         return True
 
     def receive(self) -> list[bytes]:

@@ -1,11 +1,11 @@
 """The entry point of a stub, started by path by the model's own interpreter.
 
 `python …/__main__.py --lifeline FD --progress FD --listener FD m m_0_0` is a stub, `--fork-server
-FD` the fork server, `--template FD m` the process that the instances of a model are forked from,
-`--threads FD m` all instances of a model. Loads the floor and the stub from their directories, so
-that neither this directory nor the server's site-packages come onto the model's path. The loading
-is outside the guard, since children that a model makes with multiprocessing's spawn also run this
-file, under another name.
+FD` the fork server, `--spare FD` the spare process of an environment, `--template FD m` the process
+that the instances of a model are forked from, `--threads FD m` all instances of a model. Loads the
+floor and the stub from their directories, so that neither this directory nor the server's
+site-packages come onto the model's path. The loading is outside the guard, since children that a
+model makes with multiprocessing's spawn also run this file, under another name.
 
 Exit status: 0 finished, 1 the model failed to load or the supervisor is gone, 2 wrong arguments, 3
 the environment lacks a module; a status that a background coroutine passes to sys.exit() is passed
@@ -48,25 +48,24 @@ if not __package__:
     _load_packages()
 
 
-#: Processes that load a model for all of its instances.
+#: Processes that fork instances of any model, and those that load a model for all of its instances.
+_FORKING = (["--fork-server"], ["--spare"])
 _LOADED_ONCE = (["--template"], ["--threads"])
 
 
 def main() -> int:
     arguments = sys.argv[1:]
     shared = of_template = None
-    if arguments[:1] == ["--fork-server"]:
-        from zmqtriton_stub import fork_server
-
-        born = fork_server.run(int(arguments[1]))
-        if born is None:
-            return 0
-        arguments, shared = born, fork_server.SHARED_MODULES
-    at = 2 if arguments[:1] in _LOADED_ONCE else 6
+    at = 6 if arguments[:1] == ["--lifeline"] else 2
     if arguments[at : at + 1] == ["--support"]:
         # after everything that the environment has, and before what lies beside the model
         sys.path.append(arguments[at + 1])
         del arguments[at : at + 2]
+    if arguments[:1] in _FORKING:
+        forked = _fork(arguments)
+        if forked is None:
+            return 0
+        arguments, shared = forked
     if arguments[:1] in _LOADED_ONCE:
         born_of = _load_once(arguments)
         if isinstance(born_of, int):
@@ -90,6 +89,18 @@ def main() -> int:
 
         ending.end(shared)
     return status
+
+
+def _fork(arguments: list[str]) -> tuple[list[str], frozenset[str]] | None:
+    """Return a new stub's arguments, and the modules that it shares; None in the original."""
+    from zmqtriton_stub import fork_server
+
+    if arguments[0] == "--spare":
+        from zmqtriton_stub import spare
+
+        return spare.run(int(arguments[1]))
+    born = fork_server.run(int(arguments[1]))
+    return None if born is None else (born, fork_server.SHARED_MODULES)
 
 
 def _load_once(arguments: list[str]) -> int | template.Born:

@@ -23,6 +23,8 @@ from typing import Any, Container, Dict, List
 _PYTHON = ctypes.PyDLL(None)
 #: The threads of an instance itself, that of signals among them: the end takes nothing from these.
 own_threads = 1
+#: The names of modules that were imported before the fork, and that the end leaves as they are.
+kept: Container[str] = ()
 
 
 def end(shared: Container[str]) -> None:
@@ -57,7 +59,8 @@ def _modules_since(shared: Container[str]) -> List[ModuleType]:
     """Return the modules imported since the fork, the last first: later ones use earlier ones."""
     # a look at more of them would copy their memory
     names = takewhile(lambda name: name not in shared, reversed(sys.modules))
-    return [module for module in map(sys.modules.get, names) if isinstance(module, ModuleType)]
+    own = map(sys.modules.get, [name for name in names if name not in kept])
+    return [module for module in own if isinstance(module, ModuleType)]
 
 
 def _clear(names: Dict[str, Any]) -> None:

@@ -146,10 +146,13 @@ class ForkServer:
     def prepare(self, name: str = "zmqtriton-fork-server") -> None:
         prctl.set_name(name)
         self._command_line.show([sys.executable, *sys.argv[:3]])
-        for number in process.ORDERLY:
-            signal.signal(number, signal.SIG_IGN)
+        self.ignore_signals()
         _make_ahead()
         freeze()
+
+    def ignore_signals(self) -> None:
+        for number in process.ORDERLY:
+            signal.signal(number, signal.SIG_IGN)
 
     def run(self) -> list[str] | None:
         """Serve requests; see the function run()."""
@@ -213,11 +216,13 @@ class ForkServer:
             sys.orig_argv[:] = command
         self._command_line.show(command)
         stub_mark.overwrite(request["mark"])
-        _set_oom_score(request["oom_score"])
+        set_oom_score(request["oom_score"])
         user = request["user"]
         if user is not None:
             prctl.become_user(user["uid"], user["gid"], user["groups"], user["variables"])
         prctl.die_with(self._supervisor)
+        os.environ.update(request["variables"])
+        _limit_numpy(request["variables"].get("OPENBLAS_NUM_THREADS"))
         _reseed()
         _correct_thread()
         self._lifeline.send(wire.CallResult(call.id, 0, "", str(os.getpid())))
@@ -234,7 +239,7 @@ def freeze() -> None:
     gc.freeze()
 
 
-def _set_oom_score(score: int) -> None:
+def set_oom_score(score: int) -> None:
     """Set the OOM score, so that the kernel kills a stub before the fork server."""
     with contextlib.suppress(OSError), open("/proc/self/oom_score_adj", "wb", 0) as file:
         file.write(b"%d" % score)
@@ -265,6 +270,21 @@ def fork_in_vain() -> None:
     if not child:
         os._exit(0)
     os.waitpid(child, 0)
+
+
+def _limit_numpy(threads: str | None) -> None:
+    """Limit the threads of the OpenBLAS that was loaded before this process had its variables.
+
+    Sets the number itself: OpenBLAS's function for it would also start the threads.
+    """
+    if threads is None:
+        return
+    with open("/proc/self/maps", encoding="utf-8", errors="replace") as maps:
+        paths = {line.split(None, 5)[-1].strip() for line in maps if "openblas" in line}
+    for path in paths:
+        with contextlib.suppress(OSError, ValueError):  # another build of it
+            number = ctypes.c_int.in_dll(ctypes.CDLL(path), "blas_cpu_number")
+            number.value = min(number.value, int(threads))
 
 
 def _reseed() -> None:

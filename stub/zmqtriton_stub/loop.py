@@ -286,7 +286,8 @@ class Stub:
 
     def _tell_loaded(self, core: StubCore) -> None:
         is_ready = core.model.is_ready
-        self._supervisor.send(wire.ModelLoaded(int(is_ready is not None)))
+        modules = self._process.imported_modules()
+        self._supervisor.send(wire.ModelLoaded(int(is_ready is not None), modules))
         if is_ready is not None:
             # not later: from the first request on the lifeline may be left unread for long
             self._await(wire.ReadinessLifeline)

@@ -18,8 +18,9 @@ import re
 import stat
 import sys
 import threading
-from importlib.machinery import SourceFileLoader
-from typing import Any, Iterable
+from importlib.machinery import ModuleSpec, SourceFileLoader
+from types import ModuleType
+from typing import Any, Dict, Iterable, Tuple
 
 #: Tells processes that a model starts by multiprocessing's spawn, which import its files, too.
 _VARIABLE = "ZMQTRITON_MODEL_CODE"
@@ -27,19 +28,22 @@ _INSTALLED = re.compile(r"/(site|dist)-packages/")
 _standard_get_code = SourceFileLoader.get_code
 
 
-def begin(directories: Iterable[str], kept_in: str) -> None:
+def begin(directories: Iterable[str], kept_in: str) -> ModelCode:
     """Compile files below these directories here, in this process and in those that it spawns.
 
     `kept_in` is the directory of cached bytecode; it need not exist, and "" means no cache.
     """
     os.environ[_VARIABLE] = json.dumps([*directories, kept_in])
-    follow()
+    return _follow()
 
 
 def follow() -> None:
     """Compile files as this process's parent does, if a variable says how."""
-    if _VARIABLE not in os.environ:
-        return
+    if _VARIABLE in os.environ:
+        _follow()
+
+
+def _follow() -> ModelCode:
     *directories, kept_in = json.loads(os.environ[_VARIABLE])
     code = ModelCode(directories, kept_in)
 
@@ -51,6 +55,9 @@ def follow() -> None:
 
     # Not a finder of our own: models also load files by their path, with the loader of Python.
     SourceFileLoader.get_code = get_code  # type: ignore[assignment, method-assign]
+    # a module that is loaded again keeps its namespace: objects that stay look up names in it
+    SourceFileLoader.create_module = code.create_module  # type: ignore[assignment, method-assign]
+    return code
 
 
 class ModelCode:
@@ -61,6 +68,11 @@ class ModelCode:
         self._roots = tuple(os.path.join(place, "") for place in places)
         self._library = os.path.join(os.path.dirname(os.__file__), "")
         self._kept_in = kept_in if kept_in and _is_private(kept_in) else ""
+        #: The content of each file as it was compiled last, by its path.
+        self.sources: Dict[str, bytes] = {}
+        #: Code to run instead of a file's, and modules to run it in with their first names, once.
+        self.renewed_code: Dict[str, Any] = {}
+        self.renewed_modules: Dict[str, Tuple[ModuleType, Dict[str, Any]]] = {}
 
     def has(self, path: str) -> bool:
         """Return whether a file is the model's own, not one of a Python installed inside it."""
@@ -70,7 +82,9 @@ class ModelCode:
 
     def compile(self, loader: SourceFileLoader, path: str) -> Any:
         """Return the code of the file's present content. Raises OSError and errors of compile()."""
-        source = loader.get_data(path)
+        source = self.sources[path] = loader.get_data(path)
+        if path in self.renewed_code:
+            return self.renewed_code.pop(path)
         if not self._kept_in or type(loader) is not SourceFileLoader:
             return loader.source_to_code(source, path)  # a loader may change what it compiles
         kept = os.path.join(self._kept_in, _name(path, source))
@@ -82,6 +96,15 @@ class ModelCode:
         if not sys.dont_write_bytecode:
             _keep(kept, marshal.dumps(code))
         return code
+
+    def create_module(self, spec: ModuleSpec) -> ModuleType | None:
+        """Return the module that is loaded again, with the names that stay; None for others."""
+        if spec.name not in self.renewed_modules:
+            return None
+        module, names = self.renewed_modules.pop(spec.name)
+        vars(module).clear()
+        vars(module).update(names, __doc__=None)
+        return module
 
 
 def _is_private(directory: str) -> bool:

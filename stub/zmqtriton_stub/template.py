@@ -24,10 +24,11 @@ from zmqtriton_stub.api.errors import clip, reason_of
 from zmqtriton_stub.broker.between_threads import ThreadOutbox
 from zmqtriton_stub.fork_server import ForkServer, fork_in_vain, freeze
 from zmqtriton_stub.instance import StubInstance
+from zmqtriton_stub.keeping import Keeping, NotKept
 from zmqtriton_stub.model import import_class
 from zmqtriton_stub.own_process import OwnProcess, check_files, take_priority
 
-_EPOLL = "anon_inode:[eventpoll]"
+EPOLL = "anon_inode:[eventpoll]"
 _INSTEAD = "in initialize(), which each instance runs after its fork"
 #: An open descriptor: its number, and the target of its link in /proc.
 _Descriptor = Tuple[str, str]
@@ -63,18 +64,24 @@ def run(descriptor: int) -> Optional[Born]:
     # ONNX Runtime would start a thread when it is imported, which reports to its makers
     os.environ.setdefault("ORT_DISABLE_TELEMETRY", "1")
     loaded = load_once(lifeline, _check)
-    if loaded is None:
-        return None
-    for stream in (sys.stdout, sys.stderr):
-        stream.flush()
-    ctypes.CDLL(None).fflush(None)  # otherwise each fork would print it, too
-    freeze()
-    shared = frozenset(sys.modules)
-    arguments = fork_server.run()
-    if arguments is None:
-        return None
-    sys.argv[1:] = []
-    return arguments, shared, Preloaded(loaded.template, loaded.model_class)
+    while loaded is not None:
+        for stream in (sys.stdout, sys.stderr):
+            stream.flush()
+        ctypes.CDLL(None).fflush(None)  # otherwise each fork would print it, too
+        freeze()
+        shared = frozenset(sys.modules)
+        arguments = fork_server.run()
+        sys.argv[1:] = []
+        if arguments is None:
+            break
+        if arguments[0] != "--template":
+            return arguments, shared, Preloaded(loaded.template, loaded.model_class)
+        # the template of the model's next code, in a fork of this one
+        lifeline = Lifeline.inherited(int(arguments[1]))
+        fork_server = ForkServer(lifeline)
+        fork_server.ignore_signals()
+        loaded = _load_again(lifeline, loaded)
+    return None
 
 
 class Loaded(NamedTuple):
@@ -84,6 +91,7 @@ class Loaded(NamedTuple):
     template: StubInstance
     model_class: Any
     config: Any
+    keeping: Keeping
 
 
 def load_once(
@@ -100,19 +108,52 @@ def load_once(
     template = StubInstance(load, ThreadOutbox(lifeline.send).put)
     this_process.current = template
     try:
-        before = _descriptors()
-        model_class = _preload(load)
+        before = open_descriptors()
+        model_class, keeping = _preload(load)
         check(before)
-    except ForkRefusal as refusal:
-        _fail(lifeline, Reason.of(Kind.OTHER, clip(f"INSTANCES forks: {refusal}")))
     except BaseException as error:  # noqa: BLE001 - the model's code may raise anything
-        _fail(lifeline, reason_of(error))
-    return Loaded(template, model_class, json.loads(load.config))
+        _end(lifeline, wire.LoadFailed(_reason_of(error)))
+    return Loaded(template, model_class, json.loads(load.config), keeping)
 
 
-def _fail(lifeline: Lifeline, reason: Reason) -> NoReturn:
-    """Report the reason, and end at once: Python would wait for threads of the model."""
-    lifeline.send(wire.LoadFailed(reason))
+def _load_again(lifeline: Lifeline, old: Loaded) -> Optional[Loaded]:
+    """Load changed code in this fork; None if the supervisor has gone.
+
+    If the fork can keep nothing, it reports the reason and ends, and a new process loads the model.
+    The same happens if the code raises, because a library may refuse a second registration of a
+    name. A syntax error fails the load at once.
+    """
+    load = _await_load(lifeline)
+    if load is None:
+        return None
+    template = StubInstance(load, ThreadOutbox(lifeline.send).put, measures=old.template.measures)
+    this_process.current = template
+    config = json.loads(load.config)
+    try:
+        before = open_descriptors()
+        check_files(config, load.directory)
+        model_class = old.keeping.renew(load, _follow_code(load))
+        _check(before)
+    except NotKept as reason:
+        _end(lifeline, wire.Kept(0, clip(str(reason))))
+    except SyntaxError as error:
+        _end(lifeline, wire.LoadFailed(_reason_of(error)))
+    except BaseException as error:  # noqa: BLE001 - the model's code may raise anything
+        text = clip(f"its code raised in a copy of its template: {_reason_of(error).text}")
+        _end(lifeline, wire.Kept(0, text))
+    lifeline.send(wire.Kept(1, clip(old.keeping.label)))
+    return old._replace(template=template, model_class=model_class, config=config)
+
+
+def _reason_of(error: BaseException) -> Reason:
+    if isinstance(error, ForkRefusal):
+        return Reason.of(Kind.OTHER, clip(f"INSTANCES forks: {error}"))
+    return reason_of(error)
+
+
+def _end(lifeline: Lifeline, report: Any) -> NoReturn:
+    """Report, and end at once: Python would wait for threads of the model."""
+    lifeline.send(report)
     for stream in (sys.stdout, sys.stderr):
         stream.flush()
     os._exit(0)
@@ -130,25 +171,20 @@ def _await_load(lifeline: Lifeline) -> Optional[wire.LoadModel]:
     return None
 
 
-def _preload(load: wire.LoadModel) -> Any:
+def _preload(load: wire.LoadModel) -> Tuple[Any, Keeping]:
     """Return the model's class, preloaded. Raises the exceptions of its code."""
     check_files(json.loads(load.config), load.directory)
-    model_code.begin((load.directory, os.path.dirname(load.path)), load.bytecode)
+    keeping = Keeping(load, _follow_code(load))
     model_class = import_class(load)
-    preload = getattr(model_class, "preload", None)
-    if preload is not None:
-        preload(
-            {
-                "model_config": load.config,
-                "model_repository": load.directory,
-                "model_version": str(load.version),
-                "model_name": load.model,
-            }
-        )
-    return model_class
+    keeping.preload(model_class)
+    return model_class, keeping
 
 
-def _descriptors() -> FrozenSet[_Descriptor]:
+def _follow_code(load: wire.LoadModel) -> model_code.ModelCode:
+    return model_code.begin((load.directory, os.path.dirname(load.path)), load.bytecode)
+
+
+def open_descriptors() -> FrozenSet[_Descriptor]:
     descriptors = set()
     for number in os.listdir("/proc/self/fd"):
         with suppress(OSError):  # the one of the listing
@@ -158,25 +194,25 @@ def _descriptors() -> FrozenSet[_Descriptor]:
 
 def _check(before: FrozenSet[_Descriptor]) -> None:
     """Raise ForkRefusal if a fork would lack, or share, something that the preload has started."""
-    if _is_cuda_begun():
+    if is_cuda_begun():
         raise ForkRefusal(
             "CUDA was initialised by the import of model.py or in preload(), and does not work in "
             f"a fork. Load to the CPU there, and move to the GPU {_INSTEAD}"
         )
-    threads = _threads_after_fork()
+    threads = threads_after_fork()
     if threads:
         raise ForkRefusal(
             f"threads are alive after preload(), which a fork does not have: {', '.join(threads)}. "
             f"End them there, have the library use one thread, or start them {_INSTEAD}"
         )
-    if any(leads_to == _EPOLL for _, leads_to in _descriptors() - before):
+    if any(leads_to == EPOLL for _, leads_to in open_descriptors() - before):
         raise ForkRefusal(
             "an event loop (or gRPC channel) is open after preload(), and all forks would share "
             f"its epoll descriptor. Close it there, or open it {_INSTEAD}"
         )
 
 
-def _is_cuda_begun() -> bool:
+def is_cuda_begun() -> bool:
     """Return whether CUDA was initialised, by its driver if that is loaded."""
     with open("/proc/self/maps", encoding="utf-8", errors="replace") as maps:
         paths = {line.split(None, 5)[-1].strip() for line in maps if "libcuda.so" in line}
@@ -184,13 +220,13 @@ def _is_cuda_begun() -> bool:
     return any(not ctypes.CDLL(p).cuDeviceGetCount(ctypes.byref(count)) for p in sorted(paths))
 
 
-def _threads_after_fork() -> List[str]:
+def threads_after_fork() -> List[str]:
     """Return the names of threads that still run after a fork.
 
     Libraries that support forks, such as OpenBLAS, end their threads before each.
     """
     names = [f"'{one.name}'" for one in threading.enumerate() if one is not threading.main_thread()]
-    if names:
+    if names or len(os.listdir("/proc/self/task")) == 1:
         return names
     fork_in_vain()
     for thread in os.listdir("/proc/self/task"):

@@ -111,7 +111,7 @@ class InstanceHost:
     """This process, as the host of its instances."""
 
     def __init__(self, lifeline: Lifeline, loaded: Loaded) -> None:
-        self.template, self.model_class, self._config = loaded
+        self.template, self.model_class, self._config = loaded[:3]
         self._lifeline = lifeline
         #: Held while an instance begins or ends.
         self._lock = threading.Lock()

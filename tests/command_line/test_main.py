@@ -29,7 +29,7 @@ from zmqtriton.main import main
 from zmqtriton.options import Options
 from zmqtriton.options.result import DEFAULTS
 from zmqtriton.otlp_destination import Destination, DestinationError
-from zmqtriton.supervisor.machine.settings.process_settings import Machine, settings_of
+from zmqtriton.supervisor.machine.process_settings import Machine, settings_of
 from zmqtriton_floor import __version__, lazy_names
 from zmqtriton_floor.settings.frontends import FrontendSettings
 

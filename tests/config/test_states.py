@@ -248,8 +248,8 @@ def test_a_python_model_runs_its_own_file(tmp_path: Path) -> None:
         parse_text('backend: "python" default_model_filename: "other.py"'), tmp_path / "m", 1, []
     )
 
-    assert tmp_path / "m" / "1" / "model.py" == default
-    assert tmp_path / "m" / "1" / "other.py" == named
+    assert tmp_path / "m" / "1" / "model.py" == default.file
+    assert tmp_path / "m" / "1" / "other.py" == named.file
 
 
 def test_a_model_file_that_is_a_loop_of_links_is_called_so(tmp_path: Path) -> None:
@@ -273,7 +273,7 @@ def test_a_backend_written_in_python_runs_the_file_of_the_backend(tmp_path: Path
 
     path = find_model_file(parse_text('backend: "vllm"'), tmp_path / "m", 1, [first, second])
 
-    assert second / "vllm" / "model.py" == path
+    assert second / "vllm" / "model.py" == path.file
 
 
 @pytest.mark.row("K08", "K11", "K22")

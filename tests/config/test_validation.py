@@ -15,7 +15,7 @@ from zmqtriton.config.model_config import apply_defaults
 from zmqtriton.config.parameters import chosen_user, parameter_problems
 from zmqtriton.config.pbtxt import parse_text
 from zmqtriton.config.validation import config_problems, tensor_problems
-from zmqtriton.findings import Finding, warning
+from zmqtriton.findings import Finding
 from zmqtriton_floor.settings.offers import Offers
 
 # -------------------------------------------------------------------------- validation
@@ -238,7 +238,9 @@ def test_tensors_of_a_batch_name_what_there_is(text: str, expected: str) -> None
 
 
 def test_a_finding_is_printed_with_its_advice_and_commands() -> None:
-    finding = warning("few descriptors", "Raise the limit.", "ulimit -n 65536", "zmqtriton \x1b")
+    finding = Finding.warning(
+        "few descriptors", "Raise the limit.", "ulimit -n 65536", "zmqtriton \x1b"
+    )
 
     lines = ["warning: few descriptors", "  Raise the limit."]
     commands = ["  next: ulimit -n 65536", "  then: zmqtriton \\u001b"]
@@ -260,7 +262,9 @@ def test_a_program_gets_the_fields_that_it_is_promised() -> None:
         "severity": "warning",
         "text": "few descriptors",
         "commands": ["ulimit -n 65536"],
-    } == warning("few descriptors", "", "ulimit -n 65536").document("severity", "text", "commands")
+    } == Finding.warning("few descriptors", "", "ulimit -n 65536").document(
+        "severity", "text", "commands"
+    )
 
 
 # -------------------------------------------------------------------------- of add ons

@@ -110,6 +110,7 @@ SAMPLES: tuple[Any, ...] = (
     wire.LeasesSent(3),
     wire.LeasedSegments(5, [1, 3]),
     wire.LimitsRest(7, 1),
+    wire.Kept(1, "weights of the class"),
 )
 NESTED = [*Reason("KILLED", {"signal": "SIGKILL"}, "killed")]
 GOLDEN = Path(__file__).parent / "golden.txt"

@@ -197,7 +197,7 @@ class FakeGateway(Gateway):
             async for item in items:
                 yield item
 
-    async def call(self, verb: str, arguments: dict[str, Any]) -> Any:
+    async def call(self, verb: str, arguments: dict[str, Any], client: str = "") -> Any:
         self.calls.append((verb, arguments))
         answer = self.control_results.get(verb, self.control_result)
         if isinstance(answer, ZmqTritonError):

@@ -28,6 +28,7 @@ from zmqtriton.reading.python_settings import PythonSettings, check_settings
 from zmqtriton.start import listeners
 from zmqtriton.supervisor.machine.directories.runtime import RuntimeDirectory
 from zmqtriton.supervisor.machine.memory.segments import SegmentRegistry
+from zmqtriton.supervisor.machine.process_settings import process_settings, read_policy
 from zmqtriton.supervisor.machine.processes.child import Child
 from zmqtriton.supervisor.machine.processes.commands import withheld
 from zmqtriton.supervisor.machine.processes.quotas import (
@@ -36,7 +37,6 @@ from zmqtriton.supervisor.machine.processes.quotas import (
     nice_value,
     own_memory_bytes,
 )
-from zmqtriton.supervisor.machine.settings.process_settings import process_settings, read_policy
 from zmqtriton.supervisor.settings import Policy
 from zmqtriton_floor import wire
 from zmqtriton_floor.errors import InvalidArgument, Unsupported

@@ -20,13 +20,13 @@ CARRIED = ("zmqtriton", "zmqtriton/embedded", "stub", "frontends", "standard")
 
 #: Of what every server has, and of extras, each with its tests.
 STATEMENTS = {
-    "core and standard": 56_850,
-    "tests": 72_530,
+    "core and standard": 57_150,
+    "tests": 72_830,
     "extras": 31_130,
     "tests of extras": 29_900,
 }
 #: The modules of core and standard.
-FILES = 610
+FILES = 615
 #: So far above what is there a budget may stand.
 SLACK = 100
 

@@ -79,6 +79,7 @@ _FOR_MODEL = "for the model, or of its answer"
 #: Files that meet clients, with numbers that they make themselves.
 NUMBERS = {
     "access/bearer_tokens.py": _OWN,
+    "functions/interface.py": _CONFIG,
     "gateway/token_marks.py": _CONFIG,
     "gateway/trace_settings.py": _DIGITS,
     "transport/call_headers.py": _DIGITS,

@@ -38,6 +38,8 @@ HANDS = (
     "zmqtriton.supervisor.service",
     "zmqtriton_extras.canaries.requests",
     "zmqtriton_standard.memory.readings",
+    "zmqtriton_extras.cores.machine",
+    "zmqtriton_extras.mps.daemon",
     "zmqtriton_extras.scaling.limits",
 )
 
@@ -59,6 +61,8 @@ BRAINS = (
     ),
     "zmqtriton_extras.affinity",
     "zmqtriton_extras.canaries",
+    "zmqtriton_extras.cores",
+    "zmqtriton_extras.mps",
     "zmqtriton_extras.scaling",
     "zmqtriton_extras.storage.object_stores",
 )
@@ -102,6 +106,7 @@ SPAWNERS = {
     "zmqtriton_extras.pytriton.check.utils",  # the script of a user's process, beside it
     "zmqtriton.supervisor.machine.processes.process",
     "zmqtriton_stub.fork_server",
+    "zmqtriton_extras.mps.daemon",  # it leaves its parent, and its guard outlives the server
     "zmqtriton_standard.ctl.replacing",  # a server of its own, which outlives the command
     "zmqtriton.embedded.server",  # a user's process, which starts a whole server
     "zmqtriton_extras.openai.templates.children",  # ends what a template does not end

@@ -116,7 +116,7 @@ def test_what_acts_is_not_mutated() -> None:
     names = set(modules(ROOT))
 
     assert "zmqtriton/broker/core.py" in names
-    assert "zmqtriton/supervisor/machine/settings/process_settings.py" in names
+    assert "zmqtriton/supervisor/machine/process_settings.py" in names
     assert not {"zmqtriton/broker/service.py", "zmqtriton/start/tables.py"} & names
     rooms = {room_of(name).name for name in names}
     assert {

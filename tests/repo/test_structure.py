@@ -18,7 +18,7 @@ MODULES_IMPORTED = 20
 COMPOSITION_ROOTS = {
     "zmqtriton.broker.core": 23,
     "zmqtriton.supervisor.core": 30,
-    "zmqtriton.reading.model_reading": 23,
+    "zmqtriton.reading.model_reading": 22,
     "zmqtriton.supervisor.service": 28,
 }
 

@@ -68,6 +68,9 @@ class Surroundings:
     def see_own_gpu(self, load: wire.LoadModel) -> wire.LoadModel:
         return load
 
+    def imported_modules(self) -> str:
+        return ""
+
     def model_class(self, load: wire.LoadModel, instance: Any) -> Any:
         return self._class
 

@@ -7,9 +7,10 @@ from collections.abc import Callable
 from typing import Any
 
 from zmqtriton.options import Options
-from zmqtriton.supervisor.machine.settings.process_settings import Machine, settings_of
+from zmqtriton.supervisor.machine.process_settings import Machine, settings_of
 from zmqtriton.supervisor.settings import Settings
 from zmqtriton.supervisor.story import Promise
+from zmqtriton_floor.errors import ZmqTritonError
 from zmqtriton_floor.settings.codec import decode
 from zmqtriton_floor.settings.frontends import FrontendSettings
 
@@ -41,3 +42,10 @@ def frontend_settings(role: str, **changes: Any) -> FrontendSettings:
 def then(promise: Promise[Any], call: Callable[[Any], object]) -> None:
     """Call a function with the value when it is there; never, if it fails."""
     promise.at_end(lambda: None if promise.error else call(promise.value))
+
+
+def failed(error: ZmqTritonError) -> Promise[Any]:
+    """Return a promise that has failed."""
+    promise = Promise[Any]()
+    promise.fail(error)
+    return promise

@@ -12,12 +12,11 @@ from typing import Any, get_type_hints
 import pytest
 
 from tests.supervisor.settings import options_with, settings
-from tests.supervisor.world import SupervisorHarness
 from tests.support.poison import FILE
 from zmqtriton.options import Options
 from zmqtriton.options.values import RateLimitResource, Restriction, Setting, TraceOptions
 from zmqtriton.roles import LOCAL_SERVICES
-from zmqtriton.supervisor.machine.settings import process_settings
+from zmqtriton.supervisor.machine import process_settings
 from zmqtriton.supervisor.settings import Settings
 from zmqtriton_floor.logs import LogOptions
 from zmqtriton_floor.metrics import MetricsConfig
@@ -178,13 +177,3 @@ def test_each_field_has_a_reader() -> None:
 
     assert [] == sorted(field for field, name in fields.items() if name not in read)
     assert len(fields) > 60
-
-
-def test_of_the_exporters_options_one_may_be_given_several_times() -> None:
-    given = (("resource", "a=1"), ("url", "x"), ("resource", "b=2"), ("url", "y"))
-    trace = TraceOptions("opentelemetry", opentelemetry=(*given, ("resource", "c=3")))
-
-    world = SupervisorHarness(settings=settings(trace=trace)).start()
-
-    shown = world.call("trace.settings", {"model": ""}).result
-    assert (["a=1", "b=2", "c=3"], "y") == (shown["resource"], shown["url"])

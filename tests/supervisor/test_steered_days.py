@@ -113,7 +113,7 @@ class SteeredDay:
         assert set(self.world.living("stub")) <= {
             i.serial for g in generations for i in g.instances
         }
-        assert self.world.templates <= {g.template.serial for g in generations if g.template}
+        assert self.world.templates <= {one.serial for g in generations for one in g.templates}
 
     def settle(self) -> None:
         """Let everything end well that is under way."""

@@ -121,8 +121,13 @@ class SupervisorHarness:
         self.now_s = 0.0
         self.roles: dict[int, str] = {}
         self.stub_names: dict[int, str] = {}
+        #: The cores of stubs, and variables that they have got, by serial.
+        self.cores: dict[int, tuple[int, ...]] = {}
+        self.variables: dict[int, Mapping[str, str]] = {}
         #: What stubs are forks of.
         self.templates: set[int] = set()
+        #: Serial of the spare process of each stub; 0 without one.
+        self.spawned_with: list[int] = []
         #: Who prepares the environment of a model.
         self.preparation_serials: dict[str, int] = {}
         self.alive: set[int] = set()
@@ -335,10 +340,14 @@ class SupervisorHarness:
     def _perform_outside(self, action: actions.Action) -> None:
         """Do what has to do with processes and files."""
         match action:
-            case actions.Spawn(serial, role):
-                self._start(serial, role)
-            case actions.SpawnStub(serial, _, _, instance, template=template):
+            case actions.Spawn(serial) | actions.StartSpare(serial):
+                self._start(serial, getattr(action, "role", "spare"))
+            case actions.SpawnStub(serial, _, _, instance, template=template) as spawned:
+                self.spawned_with.append(spawned.spare)
+                assignment = spawned.assignment
                 self.templates |= {template.serial} if template else set()
+                self.cores[serial] = assignment.cores
+                self.variables[serial] = assignment.variables
                 self.stub_names[serial] = instance
                 self._start(serial, "stub")
             case actions.EndTemplate(serial):
@@ -364,6 +373,8 @@ class SupervisorHarness:
 
     def _perform_on_files(self, action: actions.Action) -> None:
         match action:
+            case actions.Pin(serial, cores):
+                self.cores[serial] = cores
             case actions.OpenRegion(ticket, number):
                 self.open_regions.add(number)
                 self._schedule(lambda: self.core.plan.answer(ticket, self.can_map_regions))

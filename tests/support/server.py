@@ -42,6 +42,7 @@ DEMO_MODELS = ROOT / "extras/zmqtriton_extras/authoring/demo/models"
 #: How a process of each role shows itself on its command line; the first that fits counts.
 _ROLE_PATTERNS = (
     ("fork-server", re.compile(r"zmqtriton_stub.* --fork-server")),
+    ("spare", re.compile(r"zmqtriton_stub.* --spare")),
     ("template", re.compile(r"zmqtriton_stub.* --template")),
     ("stub", re.compile(r"zmqtriton_stub")),
     ("reader", re.compile(r"zmqtriton-reader")),

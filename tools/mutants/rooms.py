@@ -34,7 +34,7 @@ ROOMS = (
         "supervisor",
         "zmqtriton/supervisor",
         ("machine/", "service.py"),
-        ("machine/settings/process_settings.py",),
+        ("machine/process_settings.py",),
     ),
     Room("reading", "zmqtriton/reading", ("reader.py", "staged.py")),
     *(Room(name, f"standard/zmqtriton_standard/{name}") for name in FEATURES),

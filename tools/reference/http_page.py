@@ -12,7 +12,7 @@ from tools.reference.markdown import code, heading, table
 from zmqtriton import addons
 from zmqtriton.options import Options
 from zmqtriton.options.values import HTTP_CATEGORIES
-from zmqtriton.supervisor.machine.settings.process_settings import Machine, settings_of
+from zmqtriton.supervisor.machine.process_settings import Machine, settings_of
 from zmqtriton_floor.settings.codec import decode
 from zmqtriton_floor.settings.frontends import FrontendSettings
 from zmqtriton_frontends.access.bearer_tokens import ANY, OPEN

@@ -55,11 +55,10 @@ class BrokerCore(BrokerState):
         self.on_some_replies: Callable[[], None] = lambda: None
         self.model_metrics = metrics = ReportedMetrics(self.outbox)
         self._timers = timers = Timers()
-        self.rate_limiter = rates = RateLimiter(self.generations.schedulers)
+        self.rate_limiter = rates = RateLimiter(self.generations.schedulers, self.awaited)
         self._dispatch = dispatch = Dispatch(self, timers, rates)
         self._lifecycle = lifecycle = Lifecycle(self, timers, dispatch)
         self.deadlocks = deadlocks = Deadlocks(self, lifecycle)
-        rates.is_urgent = deadlocks.is_awaited
         self.answers = answers = Answers(self, deadlocks)
         self.cache_lookup = cache_lookup = CacheLookup(self, lifecycle, answers)
         self.recovery = recovery = Recovery(self, lifecycle)

@@ -10,9 +10,11 @@ from zmqtriton.broker.metrics.statistics import Traffic
 from zmqtriton.broker.outbox import Outbox
 from zmqtriton.broker.peers import Peer
 from zmqtriton.broker.requests.begun_requests import BegunRequests
+from zmqtriton.broker.requests.inflight import InflightRequest
 from zmqtriton.broker.requests.limits import Limits
 from zmqtriton.broker.scheduling.generations import GenerationRegistry
 from zmqtriton.broker.scheduling.instances import Instance
+from zmqtriton_floor.execution_progress import RequestKey
 
 
 class BrokerState:
@@ -24,7 +26,11 @@ class BrokerState:
         self.generations = GenerationRegistry()
         self.limits = Limits()
         self.traffic = Traffic()
-        self.blocks = Blocks(self.outbox, self.peers)
+        #: Stubs by the requests that they have of an earlier broker, until these are repeated.
+        self.received: dict[RequestKey, int] = {}
+        #: Unanswered calls of models, and steps of ensembles, that may still be queued.
+        self.awaited: dict[RequestKey, InflightRequest] = {}
+        self.blocks = Blocks(self.outbox, self.peers, self.received)
         self.begun = BegunRequests()
 
 

@@ -8,7 +8,7 @@ model.py is an ONNX model, as in Triton, so the order of the tables below is par
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from itertools import chain
@@ -40,12 +40,15 @@ BackendPlace = Path | Callable[[str], Package | None]
 
 #: A package whose `model.py` runs each model with this backend.
 BACKEND = Hook[ModuleType]("models.backend")
-#: The module that a backend imports, then the packages to install for it, if they have other names.
-#: The offer's name is the backend. `check` uses them.
+#: Module that a backend imports, then its packages if their names differ: "torch", or
+#: "cv2 opencv-python". The offer's name is the backend. `check` uses them.
 FRAMEWORK = Hook[str]("models.framework")
 #: Returns the names of the models that a Python file defines without a `config.pbtxt`. The offer's
 #: name is their backend.
 IN_FILE = Hook[Callable[[Path], tuple[str, ...]]]("models.in_file")
+#: Returns the parameters that a Python file implies for a model of it, unless its configuration has
+#: them. The offer's name is the backend.
+IMPLIED = Hook[Callable[[Path, str], Mapping[str, str]]]("models.implied")
 PYTHON = "python"
 PYTHON_FILE = "model.py"
 _PYTHON_LIBRARY = "libtriton_python.so"
@@ -137,6 +140,18 @@ def complete_for_file(config: Any, file: Path) -> None:
     config.default_model_filename = file.name
 
 
+def complete_implied(config: Any, model_dir: Path, code_file: Path | None) -> None:
+    """Add the parameters that the model's Python file implies for its backend."""
+    reference = IMPLIED.named_in(addons.offers()).get(config.backend)
+    if reference is None:
+        return
+    name = config.default_model_filename or PYTHON_FILE
+    file = code_file or _first_version_entries(model_dir).get(name)
+    for key, value in load_reference(reference)(file, config.name).items() if file else ():
+        if key not in config.parameters:
+            config.parameters[key].string_value = value
+
+
 def _framework_from_config(config: Any) -> _Framework | None:
     """Find the framework by backend, platform and file name.
 
@@ -203,24 +218,25 @@ def _complete_from_model_name(config: Any, model_name: str) -> None:
 
 
 def find_model_file(
-    config: Any, model_dir: Path, version: int, backend_places: Sequence[BackendPlace]
-) -> Path:
-    """Return the Python file that runs this model.
+    config: Any, model_dir: Path, version: int, places: Sequence[BackendPlace] | None = None
+) -> Runtime:
+    """Return the Python file that runs this model; by default without a directory of backends.
 
     It is the model's own, or that of a backend written in Python, which opens the model's file.
     """
     backend = str(config.backend)
+    searched = backend_places() if places is None else places
     if backend == PYTHON:
-        _check_runtime(config, model_dir, version, backend_places)
-        return _python_model_file(config, model_dir, version)
-    runtime = find_runtime(config, backend_places)
+        _check_runtime(config, model_dir, version, searched)
+        return Runtime(_python_model_file(config, model_dir, version), "")
+    runtime = find_runtime(config, searched)
     if runtime is not None:
         _check_opened_file(config, model_dir, version)
-        return runtime.file
+        return runtime
     text = (
         f"unable to find backend library for backend '{backend}', "
         "try specifying runtime on the model configuration."
-        f" {_where_backends_are(backend, backend_places)}"
+        f" {_where_backends_are(backend, searched)}"
     )
     meant = _SUGGESTED_BACKENDS.get(backend, "")
     if not meant and backend not in PLATFORMS:

@@ -23,7 +23,7 @@ _FORM = re.compile(r"p(50|90|95|99)\s+(\d+(?:\.\d+)?)\s*(ms|s)")
 _NS = {"ms": 1e6, "s": 1e9}
 
 
-class Target(NamedTuple):
+class BatchTarget(NamedTuple):
     """What delay and size are chosen for."""
 
     text: str
@@ -32,19 +32,15 @@ class Target(NamedTuple):
     #: The share of responses that may come later.
     late: float = 0.0
 
-    @property
-    def is_throughput(self) -> bool:
-        return self.text == THROUGHPUT
 
-
-def target_of(text: str) -> Target | None:
+def target_of(text: str) -> BatchTarget | None:
     """Return the target that a text names; None for a text of another form."""
     if text in (LATENCY, THROUGHPUT):
-        return Target(text)
+        return BatchTarget(text)
     form = _FORM.fullmatch(text)
     if form is None or not float(form[2]):
         return None
-    return Target(text, round(float(form[2]) * _NS[form[3]]), 1 - int(form[1]) / 100)
+    return BatchTarget(text, round(float(form[2]) * _NS[form[3]]), 1 - int(form[1]) / 100)
 
 
 def delay_problems(config: Any) -> Iterator[Problem]:

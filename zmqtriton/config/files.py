@@ -38,8 +38,9 @@ class ClientFile(NamedTuple):
     title: str
 
 
-#: A text file in a model's directory. A step finds its content in `model.files`.
-FILE = Hook[ClientFile]("models.file")
+#: A text file in a model's directory: parameter, name and title of a `ClientFile`. A step finds its
+#: content in `model.files`.
+FILE = Hook[tuple[str, str, str]]("models.file")
 
 
 class ClientFiles(NamedTuple):
@@ -128,7 +129,7 @@ def read_labels(config: Any, model_dir: Path) -> str:
 
 def client_files(value_of: Callable[[str], Any]) -> list[ClientFile]:
     """Return the files of models that add-ons read; `value_of` returns an option by its field."""
-    return FILE.all_of(addons.offers_in_use(value_of))
+    return [ClientFile(*row) for row in FILE.all_of(addons.offers_in_use(value_of))]
 
 
 def read_client_files(config: Any, model_dir: Path, declared: Iterable[ClientFile]) -> ClientFiles:

@@ -13,7 +13,12 @@ from pathlib import Path
 from typing import Any
 
 import zmqtriton_protos
-from zmqtriton.config.backends import PYTHON, complete_backend, complete_for_file
+from zmqtriton.config.backends import (
+    PYTHON,
+    complete_backend,
+    complete_for_file,
+    complete_implied,
+)
 from zmqtriton.config.errors import ConfigError, Problem, raise_first
 from zmqtriton.config.instances import apply_group_defaults, group_problems
 from zmqtriton.config.parameters import MODEL_SOURCE, parameter_text
@@ -62,6 +67,7 @@ def load_config(
         if code_file is not None:
             complete_for_file(config, code_file)
         complete_backend(config, name, model_dir)
+        complete_implied(config, model_dir, code_file)
         if auto_complete:
             tell(to_text(config))
         apply_defaults(config)

@@ -207,6 +207,11 @@ def whole_number_problem(value: str, maximum: int) -> str:
     return "" if is_valid else f"which is no whole number from 1 to {maximum}"
 
 
+def count_fault(value: str) -> str:
+    """Return the fault of a parameter with a number of instances, or of cores; or ""."""
+    return whole_number_problem(value, instances.MAX_INSTANCES)
+
+
 class Quota(NamedTuple):
     """The limits of one model's processes; the default limits nothing."""
 
@@ -216,6 +221,10 @@ class Quota(NamedTuple):
     #: Memory of each instance's processes; 0: no limit.
     max_memory_bytes: int = 0
     cpu_weight: int = USUAL_CPU_WEIGHT
+
+    def of_segments(self) -> Quota:
+        """Return the limit on shared memory alone."""
+        return Quota(self.model, self.max_segment_bytes)
 
 
 class QuotaUse(NamedTuple):

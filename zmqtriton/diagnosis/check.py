@@ -21,7 +21,7 @@ from zmqtriton.diagnosis.facts.silence import WITHIN_S, find_silent
 from zmqtriton.diagnosis.rules.models import CheckOptions
 from zmqtriton.diagnosis.rules.repositories import Report, check_files, check_repositories
 from zmqtriton.findings import Finding, Severity
-from zmqtriton.host.gpus import visible_gpus
+from zmqtriton.host.gpus import Gpu
 from zmqtriton.options import HelpRequested, OptionError, Options
 from zmqtriton.reading.python_settings import check_settings
 from zmqtriton.start.checks import find_problems
@@ -104,7 +104,7 @@ def check_all(options: Options) -> Report:
     rules = CheckOptions(
         config_name=options.model_config_name,
         auto_complete=not options.strict_model_config,
-        host=ModelHost(visible_gpus(lowest), lowest),
+        host=ModelHost(Gpu.visible(lowest), lowest),
         backend_places=backend_places(options.backend_directory),
         agent_directory=options.repoagent_directory,
         may_build=options.build_environments,

@@ -20,7 +20,7 @@ from zmqtriton.diagnosis.facts.target import Chapter, RunningServer, Target
 from zmqtriton.diagnosis.hooks import CHAPTERS
 from zmqtriton.diagnosis.rules import certificates, files, machine, programs, servers, systemd
 from zmqtriton.diagnosis.rules.causes import judge_pressure, judge_processes
-from zmqtriton.findings import Finding, Severity, note
+from zmqtriton.findings import Finding, Severity
 
 _FORBIDDEN = os.strerror(errno.EACCES)
 
@@ -151,9 +151,9 @@ def _guard(subject: str, findings: Iterable[Finding]) -> Iterator[Finding]:
         reason = _reason(error)
         text, advice = f"could not be read: {subject}: {reason}", "Nothing is said of that here."
         if reason.startswith(_FORBIDDEN):
-            yield note(text, f"{advice} Root may read it.", "sudo zmqtriton-ctl doctor")
+            yield Finding.note(text, f"{advice} Root may read it.", "sudo zmqtriton-ctl doctor")
         else:
-            yield note(text, advice)
+            yield Finding.note(text, advice)
 
 
 def _reason(error: Exception) -> str:

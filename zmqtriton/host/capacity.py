@@ -5,6 +5,7 @@ Reads /proc and /sys; decides nothing.
 
 from __future__ import annotations
 
+import math
 import os
 import re
 import resource
@@ -84,6 +85,18 @@ def enclosing_groups(
         yield from (folder for folder in (group, *group.parents) if folder.is_relative_to(top))
 
 
+def core_quota(root: Path = Path("/"), pid: int = 0) -> float:
+    """Return the cores' time that the enclosing control groups allow; infinity without a limit."""
+    least = math.inf
+    for group in enclosing_groups("cpu", root / "proc", root / "sys/fs/cgroup", pid):
+        words = read_text(group / "cpu.max").split()
+        if not words:
+            words = [read_text(group / f"cpu.cfs_{name}_us") for name in ("quota", "period")]
+        if len(words) == 2 and all(word.strip().isdigit() for word in words) and int(words[1]):
+            least = min(least, int(words[0]) / int(words[1]))
+    return least
+
+
 def read_text(path: Path) -> str:
     """Return the file's content, or "" if there is no such file."""
     try:
@@ -99,13 +112,21 @@ def max_computing() -> int:
 
 def processor_use(pid: int) -> ProcessorUse:
     """Return the processors' use by a process; nothing for a process that has ended."""
+    fields = process_stat(pid)
+    return (
+        ProcessorUse(int(fields[11]) + int(fields[12]), fields[0] == b"R")
+        if fields
+        else ProcessorUse()
+    )
+
+
+def process_stat(pid: int) -> list[bytes]:
+    """Return the kernel's fields about a process, from its state on; [] once it has ended."""
     try:
         with open(f"/proc/{pid}/stat", "rb", buffering=0) as file:
-            stat = file.read(4096)
+            return file.read(4096).rpartition(b")")[2].split()
     except OSError:
-        return ProcessorUse()
-    fields = stat[stat.rindex(b")") + 2 :].split()
-    return ProcessorUse(int(fields[11]) + int(fields[12]), fields[0] == b"R")
+        return []
 
 
 def raise_descriptor_limit() -> None:

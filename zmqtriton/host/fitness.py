@@ -165,10 +165,6 @@ def missing_calls() -> Iterator[str]:
                 return  # the others look at limits
 
 
-def _open_pidfd() -> None:
-    os.close(os.pidfd_open(os.getpid()))
-
-
 def _signal_pidfd() -> None:
     try:
         descriptor = os.pidfd_open(os.getpid())
@@ -188,7 +184,7 @@ def _make_memory() -> None:
 #: Checks by the name of the system call.
 _CALLS: dict[str, Callable[[], object]] = {
     "prlimit64": lambda: resource.getrlimit(resource.RLIMIT_NOFILE),
-    "pidfd_open": _open_pidfd,
+    "pidfd_open": lambda: os.close(os.pidfd_open(os.getpid())),
     "pidfd_send_signal": _signal_pidfd,
     "memfd_create": _make_memory,
     "eventfd": lambda: os.close(os.eventfd(0)),
@@ -225,8 +221,7 @@ def lacks(options: Options) -> Iterator[Lack]:
         yield Lack(call, KERNEL_ADVICE, "uname -r")
     if calls:
         return  # what follows may need them
-    problem = python_problem()
-    if problem:
+    if problem := python_problem():
         yield Lack(problem, PYTHON_ADVICE, "python3 -VV")
     needed = needed_tasks(options)
     for limit in task_limits():
@@ -250,8 +245,7 @@ def lacks(options: Options) -> Iterator[Lack]:
             "unset PYTHONUTF8; export LC_ALL=C.UTF-8",
             is_fatal=False,
         )
-    shortage = file_size_shortage()
-    if shortage:
+    if shortage := file_size_shortage():
         yield Lack(shortage, "Raise it (LimitFSIZE=, `ulimit -f`).", "ulimit -Hf")
 
 

@@ -47,6 +47,24 @@ class Gpu(NamedTuple):
             chosen.append(gpu)
         return chosen
 
+    @classmethod
+    def visible(
+        cls,
+        min_capability: float = 0.0,
+        environment: Mapping[str, str] = os.environ,
+        find: Callable[[], Sequence[Gpu]] | None = None,
+    ) -> tuple[int, ...]:
+        """Return the numbers that models get in `model_instance_device_id`.
+
+        GPUs that are too old are left out.
+        """
+        try:
+            chosen = cls.chosen(environment, find)
+        except OSError as error:
+            _log.debug("no GPUs: %s", error)
+            return ()
+        return tuple(i for i, gpu in enumerate(chosen) if gpu.compute_capability >= min_capability)
+
     @contextmanager
     def opened(self) -> Iterator[tuple[Any, ctypes.c_void_p]]:
         """Open the library, with its handle of the GPU. Raises what `nvml_library` does."""
@@ -63,25 +81,8 @@ class Gpu(NamedTuple):
             return memory.total - memory.free, memory.total
 
 
-class NvmlError(Exception):
+class NvmlError(OSError):
     """Raised when a call of the library fails."""
-
-
-def visible_gpus(
-    min_capability: float = 0.0,
-    environment: Mapping[str, str] = os.environ,
-    find: Callable[[], Sequence[Gpu]] | None = None,
-) -> tuple[int, ...]:
-    """Return the numbers that models get in `model_instance_device_id`.
-
-    GPUs that are too old are left out.
-    """
-    try:
-        chosen = Gpu.chosen(environment, find)
-    except (OSError, NvmlError) as error:
-        _log.debug("no GPUs: %s", error)
-        return ()
-    return tuple(i for i, gpu in enumerate(chosen) if gpu.compute_capability >= min_capability)
 
 
 def used_memory_share(
@@ -96,7 +97,7 @@ def used_memory_share(
         if not 0 <= number < len(chosen):
             return None
         used, total = ask(chosen[number])
-    except (OSError, NvmlError) as error:
+    except OSError as error:
         _log.warning("what GPU %d has in use is not known: %s", number, error)
         return None
     return used / total if total else None
@@ -114,7 +115,7 @@ def _match_device(gpus: Sequence[Gpu], entry: str) -> Gpu | None:
 
 @contextmanager
 def nvml_library() -> Iterator[Any]:
-    """Open NVIDIA's management library. Raises OSError without it, NvmlError if a call fails."""
+    """Open NVIDIA's management library. Raises OSError without it, or NvmlError if a call fails."""
     nvml = ctypes.CDLL(_LIBRARY)
     call_nvml(nvml.nvmlInit_v2)
     try:

@@ -221,10 +221,3 @@ def _concerns_model(line: KeptLine, model: str) -> bool:
         return True
     name = rf"(?<![\w.-]){re.escape(model)}(?![\w-])"
     return not line.model and re.search(name, line.text) is not None
-
-
-def attach() -> LogRing:
-    """Create a ring that gets all records from now on."""
-    ring = LogRing()
-    logging.getLogger().addHandler(ring)
-    return ring

@@ -24,6 +24,8 @@ from zmqtriton.options.values import (
     TraceOptions,
     integer,
     integer_between,
+    one_of,
+    option_of,
     pair,
     restriction,
 )
@@ -45,6 +47,8 @@ __all__ = [
     "describe_options",
     "integer",
     "integer_between",
+    "one_of",
+    "option_of",
     "pair",
     "parse",
     "restriction",

@@ -26,6 +26,7 @@ from zmqtriton.options.values import (
     OptionError,
     Restriction,
     Setting,
+    option_of,
     trace_options,
     with_exporter_environment,
 )
@@ -336,7 +337,7 @@ def _check_restrictions(name: str, kind: str, groups: tuple[Restriction, ...]) -
     for index, category in enumerate(categories):
         if category in categories[:index]:
             raise OptionError(
-                f"Bad option: \"--{_option(name)}\".\nrestricted {kind} '{category}' "
+                f"Bad option: \"{option_of(name)}\".\nrestricted {kind} '{category}' "
                 "can not be specified in multiple config groups"
             )
 
@@ -346,7 +347,7 @@ def _check_tokens(values: Mapping[str, Any]) -> None:
     for name in ("http_restricted_api", "grpc_restricted_protocol") if values["tokens"] else ():
         if any(group.header.lower() == "authorization" for group in values[name]):
             raise OptionError(
-                f"Error: '--tokens' takes the header 'authorization', so '--{_option(name)}' needs "
+                f"Error: '--tokens' takes the header 'authorization', so '{option_of(name)}' needs "
                 "another one."
             )
 
@@ -361,10 +362,6 @@ def _check_add_ons(values: Mapping[str, Any]) -> None:
             raise OptionError(f"Error: {problem}")
     for name, required in unmet(values):
         raise OptionError(f"Error: Use of '--{name}' requires setting '--{required}' as well.")
-
-
-def _option(name: str) -> str:
-    return name.replace("_", "-")
 
 
 def _check_certificates(service: str, settled: Mapping[str, Any]) -> None:

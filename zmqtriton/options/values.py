@@ -88,6 +88,11 @@ class ModelFile(NamedTuple):
     path: str
 
 
+def option_of(field: str) -> str:
+    """Return the option of a field as users write it, such as `--http-port`."""
+    return f"--{field.replace('_', '-')}"
+
+
 def text(value: str) -> str:
     return value
 

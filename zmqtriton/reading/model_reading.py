@@ -68,7 +68,6 @@ from zmqtriton.reading.blueprints import finish_reading, finished_config
 from zmqtriton.reading.instance_slots import expected_slots
 from zmqtriton.reading.plain import ModelReading, SourceText
 from zmqtriton.reading.python_settings import check_settings
-from zmqtriton.reading.staged import copy_files, take_over
 from zmqtriton.repository.agents import agent_problems
 from zmqtriton.repository.decisions import (
     KeepDecisions,
@@ -200,10 +199,6 @@ class ModelReader:
         """
         copy_fingerprint, fingerprint = fingerprint, fingerprint or "unreadable"
         try:
-            if override is not None and override.source:
-                copy_files(Path(override.source), place.directory)
-            if override is not None and override.directory:
-                take_over(place.directory)
             scanned = replace(place.scan(name, self._config_name), name=name)
             fingerprint = copy_fingerprint or scanned.fingerprint
             if not copy_fingerprint:
@@ -353,7 +348,7 @@ class ModelReader:
         if scanned.code_file is not None and config.backend == PYTHON:
             return VersionBlueprint(str(scanned.code_file))
         try:
-            file = find_model_file(config, scanned.path.absolute(), number, self._backends)
+            file = find_model_file(config, scanned.path.absolute(), number, self._backends).file
         except ConfigError as error:
             return VersionBlueprint("", locate_error(error, source))
         except ZmqTritonError as error:

@@ -1,7 +1,8 @@
 """A reader: a process that does one task after the other, and answers each.
 
 Whatever touches the files of models is a task, with plain arguments. The process is a copy of the
-supervisor without its descriptors. It shows no output: an error is an answer.
+supervisor without its descriptors. It shows no output: an error is an answer. Files that a stub of
+another user has staged for a load, or that another server has, become files of this server first.
 """
 
 from __future__ import annotations
@@ -9,9 +10,11 @@ from __future__ import annotations
 import gc
 import os
 import shutil
+import stat
 import time
 import traceback
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -80,6 +83,10 @@ class ReaderTasks:
     ) -> ModelReading | ReadFailure:
         """Read a model from a directory that the caller has filled."""
         path = Path(directory)
+        if override is not None and override.source:
+            _copy_files(Path(override.source), path)
+        if override is not None and override.directory:
+            _take_over(path)
         place = ModelPlace(path, path.parent)
         return self._reader.read(name, place, override, selection, fingerprint)
 
@@ -121,10 +128,8 @@ class ReaderTasks:
         if os.path.isdir(path / LOST_AND_FOUND):
             hints.append(f"'{path / LOST_AND_FOUND}' is left out: it is a file system's")
         hints += unnamed_directories(path)
-        try:
+        with suppress(InternalError):  # the start reports that
             hints.append(repository_hint(path))
-        except InternalError:
-            pass  # the start reports that
         return [text for text in hints if text]
 
     def remove_directory(self, path: str) -> None:
@@ -148,6 +153,60 @@ def _existing(place: tuple[str, str]) -> ModelPlace | None:
 def _identity(place: ModelPlace) -> str:
     """Return a text that two names of one place have in common."""
     return str(place.code_file or place.directory.resolve())
+
+
+# A stub of another user owns the directory that it has staged for a load. Between a check of a
+# file and its opening, the stub could replace it by a link to a file that only the server may
+# read. So the files are linked into directories of the server's own; the stub can still change
+# their content. A server that is replaced removes its files at its end, so they are copied.
+
+
+def _take_over(directory: Path) -> None:
+    """Replace the directory by one of our own, unless it is one already.
+
+    Raises InvalidArgument if there is anything but files and directories in it, and OSError.
+    """
+    if directory.lstat().st_uid == os.geteuid():
+        return
+    ours = directory.with_name(f"{directory.name}-taken")
+    try:
+        _link_tree(directory, ours)
+        shutil.rmtree(directory)
+        ours.rename(directory)
+    except BaseException:
+        shutil.rmtree(ours, ignore_errors=True)
+        raise
+
+
+def _link_tree(source: Path, target: Path) -> None:
+    for place, _, files, descriptor in os.fwalk(source, follow_symlinks=False):
+        folder = target / os.path.relpath(place, source)
+        folder.mkdir()
+        folder.chmod(0o755)
+        for name in files:
+            os.link(name, folder / name, src_dir_fd=descriptor, follow_symlinks=False)
+            if not stat.S_ISREG((folder / name).lstat().st_mode):
+                raise InvalidArgument(f"the files of a load must be files: '{name}' is not")
+
+
+def _copy_files(source: Path, directory: Path) -> None:
+    """Copy the files of another server, unless they were copied already. Raises OSError."""
+    if directory.exists():
+        return
+    unfinished = directory.with_name(f"{directory.name}-copied")
+    shutil.rmtree(unfinished, ignore_errors=True)
+    directory.parent.mkdir(mode=0o700, exist_ok=True)
+    for place, _, files, descriptor in os.fwalk(source, follow_symlinks=False):
+        folder = unfinished / os.path.relpath(place, source)
+        folder.mkdir()
+        folder.chmod(0o755)
+        for name in files:
+            # not what a link leads to, which perhaps only the server may read
+            number = os.open(name, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=descriptor)
+            with open(number, "rb") as file, (folder / name).open("xb") as copy:
+                shutil.copyfileobj(file, copy)
+            (folder / name).chmod(0o644)
+    unfinished.rename(directory)
 
 
 def serve(line: Lifeline, tasks: Mapping[str, Callable[..., Any]]) -> None:

@@ -14,14 +14,10 @@ if TYPE_CHECKING:
     from zmqtriton_frontends.entrance.ask import (
         Ask as Ask,
         Content as Content,
-        Division as Division,
         TakesLong as TakesLong,
     )
     from zmqtriton_frontends.entrance.entrance import Entrance as Entrance
-    from zmqtriton_frontends.entrance.reports import are_wanted as are_wanted
-    from zmqtriton_frontends.gateway.control_calls import on_behalf_of as on_behalf_of
     from zmqtriton_frontends.gateway.gateway import Gateway as Gateway
-    from zmqtriton_frontends.gateway.loads import load as load
     from zmqtriton_frontends.gateway.readiness import Readiness as Readiness
     from zmqtriton_frontends.gateway.streams import StreamItem as StreamItem
     from zmqtriton_frontends.http_api import app as app
@@ -50,14 +46,8 @@ if TYPE_CHECKING:
     from zmqtriton_frontends.inference import admission as admission
     from zmqtriton_frontends.inference.admission import CheckedRequest as CheckedRequest
     from zmqtriton_frontends.inference.load_metrics import utilization as utilization
-    from zmqtriton_frontends.inference.load_on_demand import (
-        NotLoaded as NotLoaded,
-        attempt as attempt,
-    )
-    from zmqtriton_frontends.inference.model_version import (
-        ModelVersion as ModelVersion,
-        Trial as Trial,
-    )
+    from zmqtriton_frontends.inference.load_on_demand import NotLoaded as NotLoaded
+    from zmqtriton_frontends.inference.model_version import ModelVersion as ModelVersion
     from zmqtriton_frontends.inference.open_sequences import OpenSequences as OpenSequences
     from zmqtriton_frontends.inference.request_trace import now_ns as now_ns
     from zmqtriton_frontends.inference.restrictions import by_category as by_category
@@ -65,32 +55,19 @@ if TYPE_CHECKING:
     from zmqtriton_frontends.process import request_log as request_log
     from zmqtriton_frontends.process.allocator import unused_of as unused_of
     from zmqtriton_frontends.process.arrivals import Arrivals as Arrivals
-    from zmqtriton_frontends.process.client_progress import ClientProgress as ClientProgress
     from zmqtriton_frontends.process.futures import Tasks as Tasks, wake as wake
     from zmqtriton_frontends.process.handshakes import not_after_s as not_after_s
     from zmqtriton_frontends.process.own_threads import Threads as Threads
     from zmqtriton_frontends.process.room import max_connections as max_connections
     from zmqtriton_frontends.serving.page_server import PageServer as PageServer
-    from zmqtriton_frontends.tensors.references import is_large as is_large
-    from zmqtriton_frontends.inference.catalogue import Catalogue as Catalogue
-    from zmqtriton_frontends.process.ledger import (
-        Application as Application,
-        ClientAccount as ClientAccount,
-        Ledger as Ledger,
-        Share as Share,
-    )
+    from zmqtriton_frontends.process.ledger import Ledger as Ledger, Share as Share
     from zmqtriton_frontends.tensors.arena_body import (
         ArenaBody as ArenaBody,
         ArenaBuffer as ArenaBuffer,
         ByteBudget as ByteBudget,
         MIN_BYTES as MIN_BYTES,
     )
-    from zmqtriton_frontends.gateway.pending import (
-        Pending as Pending,
-        Sender as Sender,
-        Sink as Sink,
-    )
-    from zmqtriton_frontends.inference.classification import classify as classify
+    from zmqtriton_frontends.gateway.pending import Pending as Pending, Sink as Sink
     from zmqtriton_frontends.inference.client_regions import (
         RegionContents as RegionContents,
         RegionSlice as RegionSlice,
@@ -99,5 +76,6 @@ if TYPE_CHECKING:
         RequestShares as RequestShares,
         TaskTurn as TaskTurn,
     )
+    from zmqtriton_frontends.gateway.loads import load as load
 else:
     __getattr__ = lazy_names(__name__)

@@ -11,31 +11,16 @@ from zmqtriton_floor.lazy_names import lazy_names
 if TYPE_CHECKING:
     from zmqtriton import figures as figures
     from zmqtriton.config import pbtxt as pbtxt
-    from zmqtriton.config.errors import ConfigError as ConfigError, Problem as Problem
-    from zmqtriton.config.files import ClientFile as ClientFile
-    from zmqtriton.config.parameters import (
-        parameter_text as parameter_text,
-        Quota as Quota,
-        whole_number_problem as whole_number_problem,
-    )
+    from zmqtriton.config.errors import Problem as Problem
+    from zmqtriton.config.parameters import parameter_text as parameter_text, Quota as Quota
     from zmqtriton.diagnosis.doctor import diagnose as diagnose
     from zmqtriton.diagnosis.explain import explain as explain, explain_version as explain_version
     from zmqtriton.diagnosis.facts import asking as asking
     from zmqtriton.diagnosis.facts.places import Frame as Frame
-    from zmqtriton.diagnosis.facts.served import (
-        AnswerReader as AnswerReader,
-        Facts as Facts,
-        StepTimes as StepTimes,
-    )
+    from zmqtriton.diagnosis.facts.served import AnswerReader as AnswerReader, Facts as Facts
     from zmqtriton.diagnosis.facts.target import Chapter as Chapter, Target as Target
     from zmqtriton.environments import users as users
-    from zmqtriton.findings import (
-        Finding as Finding,
-        Severity as Severity,
-        error as error,
-        note as note,
-        warning as warning,
-    )
+    from zmqtriton.findings import Finding as Finding, Severity as Severity
     from zmqtriton.repository import scan as scan
     from zmqtriton.repository.file_state import file_state as file_state
     from zmqtriton.store_places import is_remote as is_remote
@@ -49,23 +34,14 @@ if TYPE_CHECKING:
         EnvironmentSpec as EnvironmentSpec,
         resolve_environment as resolve_environment,
     )
-    from zmqtriton.diagnosis.facts.sources import (
-        SourceFact as SourceFact,
-        check_sources as check_sources,
-    )
+    from zmqtriton.diagnosis.facts.sources import check_sources as check_sources
     from zmqtriton.repository.decisions import (
         Decision as Decision,
         KeepDecisions as KeepDecisions,
         state_root as state_root,
     )
-    from zmqtriton.config.backends import (
-        backend_places as backend_places,
-        find_model_file as find_model_file,
-        find_runtime as find_runtime,
-        models_in as models_in,
-    )
+    from zmqtriton.config.backends import find_model_file as find_model_file, models_in as models_in
     from zmqtriton.config.instances import (
-        MAX_INSTANCES as MAX_INSTANCES,
         apply_group_defaults as apply_group_defaults,
         instance_specs as instance_specs,
     )
@@ -75,6 +51,7 @@ if TYPE_CHECKING:
         merge_completion as merge_completion,
     )
     from zmqtriton.diagnosis.rules.causes import explain_reason as explain_reason
-    from zmqtriton.diagnosis.rules.files import FileSystem as FileSystem, judge_lines as judge_lines
+    from zmqtriton.diagnosis.rules.files import FileSystem as FileSystem
+    from zmqtriton.config.parameters import count_fault as count_fault
 else:
     __getattr__ = lazy_names(__name__)

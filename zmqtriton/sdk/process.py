@@ -33,15 +33,14 @@ if TYPE_CHECKING:
         InferenceResponse as InferenceResponse,
     )
     from zmqtriton.file_names import write_obstacle as write_obstacle
-    from zmqtriton.host.gpus import Gpu as Gpu, NvmlError as NvmlError, visible_gpus as visible_gpus
-    from zmqtriton.host.capacity import available_bytes as available_bytes
+    from zmqtriton.host.gpus import Gpu as Gpu
+    from zmqtriton.host.capacity import available_bytes as available_bytes, core_quota as core_quota
     from zmqtriton.start.ports import describe_listener as describe_listener
     from zmqtriton_floor import prctl as prctl, spans as spans
     from zmqtriton_floor.lazy_names import load_reference as load_reference
     from zmqtriton_floor.lifeline import Lifeline as Lifeline
     from zmqtriton_floor.process import zmq_sockets as zmq_sockets
     from zmqtriton_floor.process.loop_turns import BOUNDS_S as BOUNDS_S
-    from zmqtriton_floor.settings.frontends import FrontendSettings as FrontendSettings
     from zmqtriton_floor.settings.offers import Hook as Hook
     from zmqtriton_floor.tool_listener import ToolListener as ToolListener, peer_of as peer_of
     from zmqtriton_frontends.process.peer_user import user_of_client as user_of_client
@@ -51,18 +50,9 @@ if TYPE_CHECKING:
         run as run,
         run_local as run_local,
     )
-    from zmqtriton.otlp_destination import (
-        Destination as Destination,
-        DestinationError as DestinationError,
-    )
+    from zmqtriton.otlp_destination import Destination as Destination
     from zmqtriton.embedded.server import Server as Server
-    from zmqtriton.long_steps import (
-        ByteCounter as ByteCounter,
-        LifelineReporter as LifelineReporter,
-        Reporter as Reporter,
-        StepProgress as StepProgress,
-        printable as printable,
-    )
+    from zmqtriton.long_steps import StepProgress as StepProgress
     from zmqtriton_floor.endpoints import local_service_path as local_service_path
     from zmqtriton_floor.process.wall_clock import offset_ns as offset_ns
     from zmqtriton.command_line import read_options as read_options

@@ -10,50 +10,30 @@ from zmqtriton_floor.lazy_names import lazy_names
 if TYPE_CHECKING:
     from zmqtriton.supervisor import actions as actions
     from zmqtriton.supervisor.control.verbs import (
-        HOW_TO_BE_EXPLICIT as HOW_TO_BE_EXPLICIT,
         ControlCall as ControlCall,
         Verb as Verb,
     )
-    from zmqtriton.supervisor.features.feature import (
-        CoreParts as CoreParts,
-        Feature as Feature,
-        HostServer as HostServer,
-    )
+    from zmqtriton.supervisor.features.feature import CoreParts as CoreParts, Feature as Feature
     from zmqtriton.supervisor.machine.action_runner import OpenedServer as OpenedServer
-    from zmqtriton.supervisor.machine.processes.quotas import NoControlGroups as NoControlGroups
     from zmqtriton.supervisor.models.generation import Generation as Generation
     from zmqtriton.supervisor.models.instance import StubPlace as StubPlace
     from zmqtriton.supervisor.models.model import ServedModel as ServedModel
     from zmqtriton.supervisor.models.order import reaches as reaches
-    from zmqtriton.supervisor.models.readings import ModelSource as ModelSource
-    from zmqtriton.supervisor.models.startup import find_gone as find_gone
-    from zmqtriton.supervisor.server_processes.audience import Audience as Audience
     from zmqtriton.supervisor.service import run as run
-    from zmqtriton.supervisor.settings import Policy as Policy
-    from zmqtriton.supervisor.story import (
-        Promise as Promise,
-        All as All,
-        Scope as Scope,
-        Story as Story,
-    )
-    from zmqtriton.supervisor.plan import Plan as Plan, PlanTimer as PlanTimer
-    from zmqtriton.supervisor.states import (
-        GenerationState as GenerationState,
-        InstanceState as InstanceState,
-        KillRequested as KillRequested,
-        TransitionError as TransitionError,
-        UNLOADED as UNLOADED,
-    )
+    from zmqtriton.supervisor.story import Promise as Promise, Scope as Scope
+    from zmqtriton.supervisor.plan import Plan as Plan
+    from zmqtriton.supervisor.states import InstanceState as InstanceState
     from zmqtriton.supervisor.helper_processes import (
         HelperOwner as HelperOwner,
         PreparationStatus as PreparationStatus,
     )
-    from zmqtriton.supervisor.models.model_report import is_silent as is_silent
-    from zmqtriton.supervisor.server_processes.broker_counts import BrokerCounts as BrokerCounts
+    from zmqtriton_floor.settings.tracing import (
+        Sampling as Sampling,
+        TracingSettings as TracingSettings,
+    )
     from zmqtriton.reading.blueprint import (
         Blueprint as Blueprint,
         FileSource as FileSource,
-        Scale as Scale,
     )
 else:
     __getattr__ = lazy_names(__name__)

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator
 
 from zmqtriton.file_names import write_obstacle
 from zmqtriton.host import capacity, fitness
-from zmqtriton.options import Options
+from zmqtriton.options import Options, option_of
 from zmqtriton.start import listeners, predecessors, secrets
 from zmqtriton.start.listeners import BoundSocket, PortError
 from zmqtriton.start.ports import is_shared_with, is_used
@@ -47,7 +47,7 @@ def _check_processes(options: Options) -> None:
         number = getattr(options, name)
         if number > limit:
             raise OSError(
-                f"--{name.replace('_', '-')}={number}: the cores and the memory of this machine "
+                f"{option_of(name)}={number}: the cores and the memory of this machine "
                 f"allow at most {limit}"
             )
 
@@ -102,10 +102,9 @@ def check_certificates(options: Options) -> None:
 
     The processes that serve load them again, and once more whenever they change.
     """
-    if options.allow_http and options.http_use_ssl:
-        _check_service("http", options)
-    if options.allow_grpc and options.grpc_use_ssl:
-        _check_service("grpc", options)
+    for service in ("http", "grpc"):
+        if getattr(options, f"allow_{service}") and getattr(options, f"{service}_use_ssl"):
+            _check_service(service, options)
 
 
 def _check_service(service: str, options: Options) -> None:

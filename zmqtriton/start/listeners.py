@@ -11,13 +11,11 @@ then reach the server, and an IPv4 address that is added later is also served.
 
 from __future__ import annotations
 
-import ctypes
 import errno
-import fcntl
 import ipaddress
 import logging
+import re
 import socket
-import struct
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, replace
@@ -27,7 +25,7 @@ from types import MappingProxyType
 from typing import Any, NamedTuple
 
 from zmqtriton import addons
-from zmqtriton.options import Options
+from zmqtriton.options import Options, option_of
 from zmqtriton.start.ports import SharedPorts, describe_listener
 from zmqtriton.systemd import PassedSocket
 
@@ -43,12 +41,9 @@ _TAKEN = frozenset({errno.EADDRINUSE, errno.EACCES})
 _IPV4, _IPV6 = "0.0.0.0", "::"
 _ADDRESSES = ("http_address", "grpc_address", "metrics_address")
 
-# netdevice(7): the addresses of IPv4, each behind the name of its interface. psutil would read
-# them, too, and takes a tenth of the supervisor's start to be imported.
-_SIOCGIFCONF = 0x8912
-_REQUEST = struct.Struct("iP")
-_ROW = struct.Struct("20x4s16x" if struct.calcsize("P") == 8 else "20x4s8x")
-_MAX_ADDRESSES = 1000
+#: An address of this machine in the kernel's table of routes. To import psutil for its list of
+#: addresses would take a tenth of the supervisor's start.
+_OWN_IPV4 = re.compile(r"\|-- (\S+)\n +/32 host LOCAL")
 
 _log = logging.getLogger(__name__)
 
@@ -75,20 +70,11 @@ def has_only_ipv6(addresses: Iterable[str]) -> bool:
 
 
 def own_addresses() -> Iterator[str]:
-    with suppress(OSError):  # there is no IPv4
-        yield from _ipv4_addresses()
-    with suppress(OSError):  # there is no IPv6
+    """Return the addresses of this machine; none if its routes cannot be read."""
+    with suppress(OSError):
+        yield from set(_OWN_IPV4.findall(Path("/proc/net/fib_trie").read_text()))
         for line in Path("/proc/net/if_inet6").read_text().splitlines():
             yield str(ipaddress.IPv6Address(bytes.fromhex(line.split()[0])))
-
-
-def _ipv4_addresses() -> Iterator[str]:
-    rows = ctypes.create_string_buffer(_MAX_ADDRESSES * _ROW.size)
-    request = _REQUEST.pack(len(rows), ctypes.addressof(rows))
-    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as any_socket:
-        length, _ = _REQUEST.unpack(fcntl.ioctl(any_socket, _SIOCGIFCONF, request))
-    for (address,) in _ROW.iter_unpack(rows.raw[:length]):
-        yield socket.inet_ntoa(address)
 
 
 class PortError(Exception):
@@ -303,7 +289,7 @@ def _check_address(service: _Service, address: str, offered: BoundSocket) -> Non
     addresses = [where[0] for *_, where in _resolve(service, address, offered.port)]
     if offered.address not in addresses:
         text = f"the server that is replaced listens at {offered.address}, and not at '{address}'"
-        option = _option(service.address)
+        option = option_of(service.address)
         raise PortError(_refusal(service, f"{text} - name the same address with {option}"))
 
 
@@ -342,7 +328,7 @@ def _bind(service: _Service, address: str, port: int, sharing: SharedWith) -> so
         if error.errno == errno.EAFNOSUPPORT:
             version = "IPv6" if family == socket.AF_INET6 else "IPv4"
             text = f"'{address}' is of {version}, which this machine has not - name another "
-            text += f"address with {_option(service.address)}"
+            text += f"address with {option_of(service.address)}"
         raise PortError(_refusal(service, text)) from error
     try:
         if sharing is SharedWith.OWN_PROCESSES:
@@ -363,7 +349,7 @@ def _bind(service: _Service, address: str, port: int, sharing: SharedWith) -> so
         if error.errno == errno.EADDRINUSE:
             holder = describe_listener(port)
             text = f"Socket '{address}:{port}' already in use {holder and f'by {holder} '}"
-            text += f"- choose another port with {_option(service.port)}"
+            text += f"- choose another port with {option_of(service.port)}"
         raise PortError(_refusal(service, text)) from error
     return held
 
@@ -380,10 +366,6 @@ def _bind_exclusively(bound: socket.socket, where: tuple[object, ...]) -> None:
 
 def _refusal(service: _Service, text: str) -> str:
     return f"failed to start {service.title} service: Unavailable - {text}"
-
-
-def _option(field: str) -> str:
-    return f"--{field.replace('_', '-')}"
 
 
 def allow_address_reuse(listeners: dict[str, BoundSocket]) -> None:

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from zmqtriton import addons
-from zmqtriton.options import Options, Restriction
+from zmqtriton.options import Options, Restriction, option_of
 from zmqtriton.options.values import RESTRICTING_OPTIONS
 from zmqtriton.roles import BROKER, GRPC, HTTP, LOCAL_SERVICES, METRICS, STUB
 from zmqtriton_floor import prctl, token_file
@@ -60,9 +60,9 @@ def _resolve_value(option: str, group: Restriction) -> Restriction:
         text = data.decode().rstrip("\r\n")
     except (OSError, ValueError) as error:
         reason = getattr(error, "strerror", None) or error
-        raise SecretError(f"--{option.replace('_', '-')}: {path}: {reason}") from None
+        raise SecretError(f"{option_of(option)}: {path}: {reason}") from None
     if not text or len(data) > _MAX_BYTES or not text.isprintable():
-        raise SecretError(f"--{option.replace('_', '-')}: {path}: must be one line with a key")
+        raise SecretError(f"{option_of(option)}: {path}: must be one line with a key")
     return group._replace(value=text)
 
 

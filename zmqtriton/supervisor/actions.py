@@ -49,6 +49,10 @@ class Template(NamedTuple):
     #: Maximum seconds of a load; 0 is no limit.
     load_within_s: float = 0.0
     has_threads: bool = False
+    #: Serial of the spare process that forks it; 0 without one.
+    spare: int = 0
+    #: Serial of the template of earlier code, which it may be a fork of; 0 for none.
+    origin: int = 0
 
 
 class EndTemplate(NamedTuple):
@@ -57,6 +61,15 @@ class EndTemplate(NamedTuple):
     serial: int
     #: True to end the threads of a template at once, with it.
     at_once: bool = False
+
+
+class Assignment(NamedTuple):
+    """The cores of an instance's process, and variables that its model gets."""
+
+    #: () means the cores of its host policy, or any.
+    cores: tuple[int, ...] = ()
+    #: A variable that the server itself was started with stays as it is.
+    variables: Mapping[str, str] = MappingProxyType({})
 
 
 class SpawnStub(NamedTuple):
@@ -71,6 +84,25 @@ class SpawnStub(NamedTuple):
     version: int = 0
     #: The process that the stub is a fork of; None for one that loads by itself.
     template: Template | None = None
+    #: Serial of the spare process that forks the stub, or its template; 0 without one.
+    spare: int = 0
+    assignment: Assignment = Assignment()
+
+
+class StartSpare(NamedTuple):
+    """Start the spare process of an environment; it imports what a Call "import" names."""
+
+    serial: int
+    environment: Environment
+    #: The model whose imports were recorded last, for the log.
+    model: str
+
+
+class Pin(NamedTuple):
+    """Move all threads of an instance to these cores."""
+
+    serial: int
+    cores: tuple[int, ...]
 
 
 class PrepareEnvironment(NamedTuple):
@@ -320,8 +352,10 @@ class Exit(NamedTuple):
 Action = (
     Spawn
     | SpawnStub
+    | Pin
     | EndTemplate
     | PrepareEnvironment
+    | StartSpare
     | AdmitGuest
     | Send
     | KeepSegments

@@ -98,6 +98,7 @@ class SupervisorCore:
             plan, policy, info, self, self._introductions, audience, self._counts, tasks
         )
         self._features = Features(plan, [make(parts) for make in features])
+        self._introductions.resources.place = self._features.place
         sources = (feature.source for feature in self._features)
         self._readings = ModelReadings(plan, next(filter(None, sources), None))
         preparations = EnvironmentPreparations(plan, self._introductions)
@@ -188,8 +189,6 @@ class SupervisorCore:
             self.status.verbs,
             self.readiness.verbs,
             self.regions.verbs,
-            self._peers.metrics_process.verbs,
-            self._peers.connection_calls.verbs,
         ]
         tables += [feature.verbs for feature in self._features]
         return ControlCallHandler(self.plan, self, tables, self._succession)

@@ -106,7 +106,6 @@ class EventRouter:
             if self._peers.is_broker_lost:
                 self._stopping.exit_now()
             self._regions.frontend_died(serial)
-            self._status.peer_ended(serial)
             self._introductions.end_memory(serial, reason.text)
             return
         self._status.process_ended(serial)
@@ -194,20 +193,30 @@ class EventRouter:
         if event is not None:
             self.tell_stub(serial, event)
         elif isinstance(message, (wire.MemoryGrowth, wire.Mismatch)):
-            _, instance = self.find_stub(serial)
-            if instance is not None and isinstance(message, wire.MemoryGrowth):
-                instance.growth = message
-            elif instance is not None and isinstance(message, wire.Mismatch):
-                instance.mismatches = (*instance.mismatches, message.text)[: wire.MAX_MISMATCHES]
+            self._record_finding(serial, message)
         elif isinstance(message, wire.Synced):
             self._acknowledgements.acknowledge(serial, message.number)
         elif isinstance(message, wire.CallResult):
             self.succession.take_answer(serial, message)
             if not any(helper.handle_result(serial, message) for helper in self._helpers):
                 self._readiness.handle_result(serial, message)
+        elif isinstance(message, wire.Kept):
+            self._record_kept(serial, message)
         elif isinstance(message, wire.PreparationProgress):
             for helper in self._helpers:
                 helper.handle_progress(serial, message)
+
+    def _record_finding(self, serial: int, message: wire.MemoryGrowth | wire.Mismatch) -> None:
+        _, instance = self.find_stub(serial)
+        if instance is not None and isinstance(message, wire.MemoryGrowth):
+            instance.growth = message
+        elif instance is not None and isinstance(message, wire.Mismatch):
+            instance.mismatches = (*instance.mismatches, message.text)[: wire.MAX_MISMATCHES]
+
+    def _record_kept(self, template: int, report: wire.Kept) -> None:
+        for generation in self._generations.values():
+            if any(one.serial == template for one in generation.templates):
+                generation.record_kept(report)
 
     def tell_stub(self, serial: int, event: states.Event) -> None:
         generation, instance = self.find_stub(serial)

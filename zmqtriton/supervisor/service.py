@@ -13,14 +13,13 @@ import selectors
 import sys
 import time
 from collections.abc import Callable, Sequence
-from typing import NamedTuple
 
 from zmqtriton import systemd
 from zmqtriton.host import capacity
-from zmqtriton.host.gpus import used_memory_share, visible_gpus
-from zmqtriton.logs import log_ring
+from zmqtriton.host.gpus import Gpu, used_memory_share
 from zmqtriton.logs.guard import guarded
-from zmqtriton.logs.log import LogOutlet, ServerLog, take_over_output
+from zmqtriton.logs.log import ServerLog, take_over_output
+from zmqtriton.logs.log_ring import LogRing
 from zmqtriton.options import Options, describe_options
 from zmqtriton.start import checks, listeners, predecessors, secrets, tables
 from zmqtriton.start.listeners import PortError
@@ -38,14 +37,14 @@ from zmqtriton.supervisor.machine.directories.claims import (
 )
 from zmqtriton.supervisor.machine.directories.runtime import DirectoryError
 from zmqtriton.supervisor.machine.memory.region_files import RegionFiles
-from zmqtriton.supervisor.machine.processes.children import Children
-from zmqtriton.supervisor.machine.processes.spawner import Spawner
-from zmqtriton.supervisor.machine.repositories.model_files import ModelFiles
-from zmqtriton.supervisor.machine.settings.process_settings import (
+from zmqtriton.supervisor.machine.process_settings import (
     bound_ports,
     process_settings,
     read_policy,
 )
+from zmqtriton.supervisor.machine.processes.children import Children
+from zmqtriton.supervisor.machine.processes.spawner import Spawner
+from zmqtriton.supervisor.machine.repositories.model_files import ModelFiles
 from zmqtriton.supervisor.settings import ServerInfo
 from zmqtriton_floor.process.loop_turns import LoopTurns
 
@@ -101,17 +100,6 @@ def run(options: Options, on_open: Callable[[OpenedServer], None] | None = None)
         service.close()
 
 
-class _Lines(NamedTuple):
-    """Writes lines of processes of the server, and keeps them."""
-
-    outlet: LogOutlet
-    ring: log_ring.LogRing
-
-    def relay(self, lines: bytes, pid: int) -> None:
-        self.outlet.relay(lines)
-        self.ring.keep_written(lines, pid)
-
-
 class SupervisorService:
     def __init__(
         self,
@@ -124,11 +112,12 @@ class SupervisorService:
         self._options = options
         self._listeners = held
         self._claims = claims
-        gpus = visible_gpus(options.min_supported_compute_capability)
+        gpus = Gpu.visible(options.min_supported_compute_capability)
         self._region_files = RegionFiles(
             trusts_all=options.trust_client_shm, is_read_only=bool(options.stub_user)
         )
-        self._log_ring = log_ring.attach()
+        self._log_ring = LogRing()
+        logging.getLogger().addHandler(self._log_ring)
         self._turns = LoopTurns()
         server = self._server_info(gpus, log)
         notifier = systemd.notifier_from_environment(os.environ, os.getpid())
@@ -144,7 +133,8 @@ class SupervisorService:
             capacity.segment_budget_bytes(),
             claims.runtime,
             self._core.staged_files.claimed,
-            relay=_Lines(log.outlet, self._log_ring),
+            outlet=log.outlet,
+            ring=self._log_ring,
             regions=self._region_files,
         )
         self._children.quotas.prepare_groups()

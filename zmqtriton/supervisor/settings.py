@@ -187,6 +187,8 @@ class Policy:
     frontend_roles: tuple[str, ...] = ()
     #: Stubs may be forked by a process that has loaded what they need.
     has_fork_server: bool = False
+    #: Names of the host policies, which may pin processes to cores.
+    host_policies: frozenset[str] = frozenset()
     #: Models are loaded when the server that this one replaces has ended; requests wait for them.
     one_by_one: bool = False
     #: Models are loaded when requests ask for them.

@@ -85,6 +85,8 @@ class InstanceLoaded(Event):
 
     #: The model defines is_ready.
     has_is_ready: bool = False
+    #: Names of the modules of installed packages that it has imported, with blanks.
+    modules: str = ""
 
 
 @dataclass(frozen=True)

@@ -73,13 +73,6 @@ class Promise(Generic[Value]):
         return promise
 
 
-def failed(error: ZmqTritonError) -> Promise[Any]:
-    """Return a promise that has failed."""
-    promise = Promise[Any]()
-    promise.fail(error)
-    return promise
-
-
 class All(Promise[None]):
     """Kept once all these promises are over, or have failed."""
 

@@ -16,7 +16,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from zmqtriton.sdk.models import ConfigError, SourceFact, check_sources, models_in, pbtxt, scan
+from zmqtriton.sdk.models import check_sources, models_in, pbtxt, scan
 from zmqtriton.sdk.process import Hook, addons, read_options
 from zmqtriton.sdk.process import options as server_options
 from zmqtriton.sdk.supervisor import OpenedServer
@@ -121,7 +121,7 @@ def check_file(path: Path) -> str:
         return ""  # its backend reads it
     for fact in check_sources([path])[path]:
         if fact.kind in ("syntax", "problem"):
-            return _sentence(path, fact)
+            return _sentence(path, fact.kind, fact.line, fact.text)
     if scan.find_config(path.parent) is None and _AUTO_COMPLETE not in path.read_bytes():
         return (
             f"{path} does not say what its inputs and outputs are: it needs the method "
@@ -130,11 +130,11 @@ def check_file(path: Path) -> str:
     return ""
 
 
-def _sentence(path: Path, fact: SourceFact) -> str:
-    where = f"{path}:{fact.line}" if fact.line else f"{path}"
-    if fact.kind == "problem" and _CLASS in fact.text:
-        return f"{where}: there is no class {_CLASS}; {fact.text.partition('; ')[2] or _NEW}"
-    return f"{where}: {fact.text}"
+def _sentence(path: Path, kind: str, line: int, text: str) -> str:
+    where = f"{path}:{line}" if line else f"{path}"
+    if kind == "problem" and _CLASS in text:
+        return f"{where}: there is no class {_CLASS}; {text.partition('; ')[2] or _NEW}"
+    return f"{where}: {text}"
 
 
 def ctl_command() -> str:
@@ -153,7 +153,7 @@ def configured_name(path: Path) -> str:
     config_path = scan.find_config(path.parent)
     try:
         return str(pbtxt.read_config(config_path, may_have_more=True).name) if config_path else ""
-    except (ConfigError, ZmqTritonError):
+    except ZmqTritonError:
         return ""  # the load says what is wrong with it
 
 

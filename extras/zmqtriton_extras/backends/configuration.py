@@ -65,10 +65,10 @@ def threads(config: dict[str, Any], name: str = "intra_op_thread_count") -> int:
     """Return the threads of one instance: the configured number, or its share of the cores.
 
     The instances of a model on the CPU share the cores, so that they do not fight for them. 0
-    leaves the number to the framework.
+    leaves the number to the framework. An instance with cores of its own (CORES) has their number.
     """
-    cores = len(os.sched_getaffinity(0))
-    return number(config, name, max(1, cores // cpu_instances(config)))
+    shared = max(1, len(os.sched_getaffinity(0)) // cpu_instances(config))
+    return number(config, name, int(os.environ.get("ZMQTRITON_THREADS", shared)))
 
 
 def limit_spinning() -> None:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import base64
+import json
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 from urllib.parse import quote, unquote
 
@@ -104,6 +105,12 @@ def _parse_concurrency(
     metavar="N",
     help="Processes that the clients are spread over. Default is 1.",
 )
+@click.option(
+    "--cores",
+    "has_cores",
+    is_flag=True,
+    help="Measure twice, with CORES=all and =auto: MODEL is loaded so, and then as before.",
+)
 @click.option("--grpc", "has_grpc", is_flag=True, help="Ask over gRPC; streams always are.")
 @with_request_options
 @form_option
@@ -116,6 +123,7 @@ def bench(
     rate: float,
     seconds: float,
     processes: int,
+    has_cores: bool,
     has_grpc: bool,
     form: str,
 ) -> None:
@@ -136,19 +144,22 @@ def bench(
             client.check_model(request_options.model)
             raise
         plan |= {"headers": request_options.headers, "timeout_s": request_options.timeout}
-        return _measure(
-            ServerStatistics(service, request_options.path, plan.pop("steps")),
-            plan,
-            options,
-            request_options.model,
-        )
+        statistics = ServerStatistics(service, request_options.path, plan.pop("steps"))
+
+        def measure() -> list[dict[str, Any]]:
+            return _measure(statistics, plan, options, request_options.model)
+
+        if not has_cores:
+            return measure()
+        config = service.request(f"{request_options.path}/config").json()
+        return _with_and_without_cores(client, config, measure)
 
     rows = run_with_client(context, question)
     advice = results.judge(request_options.model, rows)
     if form == "table":
-        columns = _COLUMNS
+        columns = {"Cores": "cores"} | _COLUMNS if has_cores else _COLUMNS
         if any("first_response_ms" in row for row in rows):
-            columns = _COLUMNS | _COLUMNS_OF_STREAMS
+            columns = columns | _COLUMNS_OF_STREAMS
         print_table(tuple(columns), [[_show(row.get(k)) for k in columns.values()] for row in rows])
         for sentence in advice:
             click.echo(f"{sentence}.")
@@ -222,7 +233,22 @@ def _measure(
     return rows
 
 
-def _show(value: float | None) -> str:
-    if value is None:
-        return "-"
+def _with_and_without_cores(
+    client: Client, config: dict[str, Any], measure: Callable[[], list[dict[str, Any]]]
+) -> list[dict[str, Any]]:
+    """Return the rows of a model whose instances share all cores, and have cores of their own."""
+    load, rows = {"model": config["name"]}, list[dict[str, Any]]()
+    try:
+        for cores in ("all", "auto"):
+            config.setdefault("parameters", {})["CORES"] = {"string_value": cores}
+            client.call("load", load | {"parameters": {"config": json.dumps(config)}})
+            rows += [{"cores": cores, **row} for row in measure()]
+    finally:
+        client.call("load", load | {"parameters": {}})
+    return rows
+
+
+def _show(value: float | str | None) -> str:
+    if value is None or isinstance(value, str):
+        return value or "-"
     return f"{value:.0f}" if isinstance(value, int) or value >= 1000 else f"{value:.3g}"

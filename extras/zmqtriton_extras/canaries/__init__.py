@@ -70,6 +70,6 @@ ADDON = AddOn(
         "models.trial": ".settings",
         "supervisor.feature": ".registry:CanaryRegistry",
         "diagnosis.model": ".explaining",
-        "requests.division": ".requests:division",
+        "requests.division": ".requests:Canaries",
     },
 )

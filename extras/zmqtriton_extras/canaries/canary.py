@@ -17,7 +17,7 @@ from enum import Enum
 from typing import Any
 
 from zmqtriton.sdk.models import Decision, scan
-from zmqtriton.sdk.supervisor import Blueprint, ServedModel, TransitionError
+from zmqtriton.sdk.supervisor import Blueprint, ServedModel
 from zmqtriton.sdk.wire import Kind, logs, routing, wire
 from zmqtriton_extras.canaries.judge import Executing, Judge, VersionCounts
 from zmqtriton_extras.canaries.settings import CanarySettings
@@ -331,7 +331,7 @@ class Canary:
     def _move(self, phase: Phase, now_s: float) -> None:
         """Change the phase; nothing else writes it."""
         if phase not in _MOVES.get(self.phase, ()):
-            raise TransitionError(
+            raise RuntimeError(
                 f"the canary of model '{self.model}' is {self.phase.value}, so it cannot become "
                 f"{phase.value}: see `zmqtriton-ctl canary status`"
             )

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from zmqtriton.sdk.models import AnswerReader, Facts, Finding, figures, note, warning
+from zmqtriton.sdk.models import AnswerReader, Facts, Finding, figures
 
 
 def read(reader: AnswerReader, facts: Facts) -> None:
@@ -27,13 +27,13 @@ def notes(facts: Facts, nothing: None) -> Iterator[Finding]:
         if phase == "ABORTED":
             text = f"the trial of version {canary['canary']} was aborted{why}; "
             text += f"version {canary['stable']} gets all requests"
-            yield note(text, "", f"zmqtriton-ctl canary status {facts.word}")
+            yield Finding.note(text, "", f"zmqtriton-ctl canary status {facts.word}")
             continue
         share = f"version {canary['canary']} is tried beside version {canary['stable']}"
         text = f"{share} (canary, {phase.lower()}{why}; {canary['weight']:g} % of the requests"
         text += f", {canary['shadow']:g} % copied)" if canary.get("shadow") else ")"
         status = f"zmqtriton-ctl canary status {facts.word}"
-        yield note(text, "", status)
+        yield Finding.note(text, "", status)
         yield from _uncopied_findings(facts, canary, status)
 
 
@@ -56,4 +56,6 @@ def _uncopied_findings(facts: Facts, canary: Mapping[str, Any], status: str) -> 
     weight = f"zmqtriton-ctl canary weight {facts.word} 5"
     requests = figures.count_of(skipped, "request")
     text = f"version {canary['canary']} is not tried: none of {requests} was"
-    yield warning(f"{text} copied", f"{advice}; a weight gives it requests.", weight, status)
+    yield Finding.warning(
+        f"{text} copied", f"{advice}; a weight gives it requests.", weight, status
+    )

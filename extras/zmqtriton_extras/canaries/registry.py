@@ -14,7 +14,6 @@ from weakref import WeakSet
 from zmqtriton.sdk.models import KeepDecisions
 from zmqtriton.sdk.supervisor import (
     Blueprint,
-    BrokerCounts,
     ControlCall,
     CoreParts,
     Feature,
@@ -73,8 +72,8 @@ class CanaryRegistry(Feature):
         self._canaries: dict[str, Canary] = {}
         #: Totals for metrics.
         self._totals = totals = CanaryTotals()
-        self._watch = CanaryWatch(core.plan, core.counts, self._canaries, self._decide, totals)
-        self._last_executions = LastExecutions(core.plan, core.counts, core.server.models)
+        self._watch = CanaryWatch(core, self._canaries, self._decide, totals)
+        self._last_executions = LastExecutions(core)
         #: Callers that wait for a canary to start or end, by model.
         self._waiting = WaitingCallers()
         #: Owner of each current canary's story, by model.
@@ -377,15 +376,10 @@ class LastExecutions:
     sequences without a running execution continue.
     """
 
-    def __init__(
-        self,
-        plan: Plan,
-        counts: BrokerCounts,
-        models: Mapping[str, ServedModel],
-    ) -> None:
-        self._plan = plan
-        self._counts = counts
-        self._models = models
+    def __init__(self, core: CoreParts) -> None:
+        self._plan = core.plan
+        self._counts = core.counts
+        self._models = core.server.models
 
     async def limit(self, canary: Canary) -> None:
         """End the executions of an aborted canary that last longer than its settings allow."""
@@ -422,14 +416,13 @@ class CanaryWatch:
 
     def __init__(
         self,
-        plan: Plan,
-        counts: BrokerCounts,
+        core: CoreParts,
         canaries: Mapping[str, Canary],
         decide: Decide,
         totals: CanaryTotals,
     ) -> None:
-        self._plan = plan
-        self._counts = counts
+        self._plan = core.plan
+        self._counts = core.counts
         self._canaries = canaries
         self._decide = decide
         self._totals = totals

@@ -7,22 +7,18 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter, deque
-from collections.abc import Awaitable
 from contextlib import suppress
-from typing import Any, Protocol
+from typing import Any
 
 from zmqtriton.sdk.frontend import (
     Ask,
     CheckedRequest,
     Content,
-    Division,
     Gateway,
     ModelVersion,
     Pending,
-    Sender,
     Sink,
     Tasks,
-    Trial,
     admission,
 )
 from zmqtriton.sdk.wire import INLINE_BYTES, ZmqTritonError, datatypes, routing, wire
@@ -96,13 +92,6 @@ def _name(datatype: int) -> str:
     return entry.name if entry is not None else str(datatype)
 
 
-class CopySender(Sender, Protocol):
-    """The gateway, as far as copies need it."""
-
-    def call(self, verb: str, arguments: dict[str, Any], /) -> Awaitable[Any]:
-        """Make a control call."""
-
-
 class Shadows:
     """Copies of requests to a canary; its responses are compared with the stable version's.
 
@@ -111,7 +100,7 @@ class Shadows:
     Their results are sent to the supervisor from time to time.
     """
 
-    def __init__(self, gateway: CopySender) -> None:
+    def __init__(self, gateway: Gateway) -> None:
         self._gateway = gateway
         self.copies = self._bytes = 0
         #: Results of copies that are not reported yet, by model and version.
@@ -121,9 +110,9 @@ class Shadows:
         #: Lock of large comparisons: they run in a thread, one after the other.
         self._comparing = asyncio.Lock()
 
-    def copy(self, request: CheckedRequest, canary: Trial) -> admission.Copy:
+    def copy(self, request: CheckedRequest) -> admission.Copy:
         """Return a copy of a request, whose original the stable version gets."""
-        return _Copy(self, self._gateway, request, canary)
+        return _Copy(self, self._gateway, request)
 
     # ------------------------------------------------------------- for copies
 
@@ -147,9 +136,9 @@ class Shadows:
         async with self._comparing:
             return await asyncio.to_thread(find_difference, expected, actual, tolerance)
 
-    def count(self, canary: Trial, result: str, text: str = "") -> None:
+    def count(self, canary: ModelVersion, result: str, text: str = "") -> None:
         """Count the outcome of a copy."""
-        key = canary.version.name, canary.version.version
+        key = canary.name, canary.version
         results = self._results.setdefault(key, _Results())
         results.counts[result] += 1
         if text:
@@ -190,13 +179,12 @@ class _Copy(Sink):
 
     sending = ""
 
-    def __init__(
-        self, shadows: Shadows, gateway: CopySender, request: CheckedRequest, canary: Trial
-    ) -> None:
+    def __init__(self, shadows: Shadows, gateway: Gateway, request: CheckedRequest) -> None:
+        assert request.model.trial is not None
         self._gateway = gateway
         self._pending = Pending(gateway, self)
         self._shadows = shadows
-        self._canary = canary
+        self._canary = request.model.trial
         self._request: CheckedRequest | None = request
         self._label = request.body.request_id
         self._held = 0
@@ -264,7 +252,7 @@ class _Copy(Sink):
     def skip(self) -> None:
         """Drop the copy: a response in several parts is not compared."""
         self._is_over = True
-        self._shadows.count(self._canary, SKIPPED)
+        self._shadows.count(self._canary.version, SKIPPED)
 
     # ------------------------------------------------------------- comparing
 
@@ -306,17 +294,11 @@ class _Copy(Sink):
         self._shadows.copies -= 1
         self._shadows.release(self._held)
         label = f"request '{self._label}': " if self._label and text else ""
-        self._shadows.count(self._canary, result, label + text)
+        self._shadows.count(self._canary.version, result, label + text)
 
 
 def _size(response: wire.ResponseBody) -> int:
     return sum(len(memoryview(tensor.data).cast("B")) for tensor in response.outputs)
-
-
-def division(gateway: Gateway) -> Division:
-    """Return the steps that choose a version for each request, and copy requests."""
-    canaries = Canaries(gateway)
-    return Division(canaries.choose, canaries.copy)
 
 
 class Canaries:
@@ -329,30 +311,30 @@ class Canaries:
         self, ask: Ask, model: ModelVersion, content: Content
     ) -> tuple[ModelVersion, Content]:
         """Pass a request on to the canary before its check, which differs between versions."""
-        canary = model.trial
-        if canary is None:
-            return model, content
-        return canary.version if _goes_there(canary, ask, content) else model, content
+        return _tried(model, ask, content) or model, content
 
     def copy(self, ask: Ask, checked: CheckedRequest) -> CheckedRequest:
         """Let the canary get a copy of a stable version's request."""
         canary = checked.model.trial
         if canary is None or not (canary.split.shadow and routing.is_copied(canary.split)):
             return checked
-        return checked._replace(copy=self._shadows.copy(checked, canary))
+        return checked._replace(copy=self._shadows.copy(checked))
 
 
-def _goes_there(canary: Trial, ask: Ask, content: Content) -> bool:
-    """Choose by a header, by a constant key such as the sequence, or by chance."""
+def _tried(model: ModelVersion, ask: Ask, content: Content) -> ModelVersion | None:
+    """Return the version on trial, if a header, a constant key, or chance chooses it."""
+    canary = model.trial
+    if canary is None:
+        return None
     header, split = ask.header, canary.split
     if canary.header and header is not None:
         value = header(canary.header)
         if value is not None and split.header_value in ("", value):
-            return True
+            return canary.version
     key = content.options.correlation
     if canary.sticky and not key:
         if canary.sticky == b"id":
             key = content.body.request_id
         elif header is not None:
             key = header(canary.sticky) or ""
-    return routing.goes_to_trial(split, key)
+    return canary.version if routing.goes_to_trial(split, key) else None

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from zmqtriton.sdk.frontend import Application, EndpointParts, Gateway
+from zmqtriton.sdk.frontend import EndpointParts, Gateway
+from zmqtriton_extras.clouds.target_models import Application
 from zmqtriton_extras.clouds.vertex_ai import Scrape
 from zmqtriton_standard.metrics.machine import Machine
 from zmqtriton_standard.metrics.scraper import Scraper

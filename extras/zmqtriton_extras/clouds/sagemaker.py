@@ -8,9 +8,10 @@ from collections.abc import Mapping
 from typing import Any
 from urllib.parse import quote
 
-from zmqtriton.sdk.frontend import AccessRules, Application, Gateway
+from zmqtriton.sdk.frontend import AccessRules, Gateway
 from zmqtriton_extras.clouds.target_models import (
     TARGET_MODEL,
+    Application,
     Scope,
     Target,
     TargetModels,

@@ -9,7 +9,7 @@ part of the content type.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Awaitable, Callable, Iterable
 from pathlib import Path
 from typing import Any, NamedTuple
 from urllib.parse import unquote
@@ -18,7 +18,6 @@ import falcon
 import falcon.asgi
 
 from zmqtriton.sdk.frontend import (
-    Application,
     Gateway,
     HttpRequest,
     Route,
@@ -38,6 +37,7 @@ _ENSEMBLE = re.compile(r'platform:\s*"ensemble"')
 _NOT_FOR_MODELS = ("/dev/", "/proc/", "/sys/")
 _CONFIG = "config.pbtxt"
 Scope = dict[str, Any]
+Application = Callable[[Any, Any, Any], Awaitable[None]]
 Event = dict[str, Any]
 
 _CONTENT_TYPE = b"content-type"

@@ -11,10 +11,11 @@ from collections.abc import Awaitable, Callable
 from typing import Any
 from urllib.parse import quote
 
-from zmqtriton.sdk.frontend import AccessRules, Application, Gateway, problems
+from zmqtriton.sdk.frontend import AccessRules, Gateway, problems
 from zmqtriton.sdk.wire import InvalidArgument
 from zmqtriton_extras.clouds import NO_DEFAULT
 from zmqtriton_extras.clouds.target_models import (
+    Application,
     Scope,
     Target,
     answer,

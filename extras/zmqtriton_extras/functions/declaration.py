@@ -52,6 +52,7 @@ ADDON = AddOn(
         "Full": ".backend.api:Full",
         "Image": ".backend.api:Image",
         "Refused": ".backend.api:Refused",
+        "kept": ".backend.api:kept",
         "model": ".backend.api:model",
     },
     offers={
@@ -68,5 +69,6 @@ ADDON = AddOn(
             "streams": ".streams",
         },
         "models.in_file": {"functions": ".sources:models_in"},
+        "models.implied": {"functions": ".sources:parameters_in"},
     },
 )

@@ -55,7 +55,10 @@ def example_for(interface: Interface) -> Any:
     for each in messages if isinstance(messages, list) else ():
         if each == {} or (isinstance(each, dict) and "role" in each):  # one of a chat
             each.update(role="user", content="hello")
-    return example if len(json.dumps(example, ensure_ascii=False)) < _MAX_CHARACTERS else None
+    for each in (*interface.examples, example):
+        if len(json.dumps(each, ensure_ascii=False)) < _MAX_CHARACTERS:
+            return each
+    return None
 
 
 def example_of(schema: Mapping[str, Any]) -> Any:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from zmqtriton.sdk.models import AnswerReader, Facts, Finding, warning
+from zmqtriton.sdk.models import AnswerReader, Facts, Finding
 
 #: Log lines of `backend/streams.py` by kind; each is logged at most once a minute.
 _LINES = {
@@ -15,8 +15,8 @@ _LINES = {
 #: Seconds after which a log line is too old to explain the current state.
 _RECENT_S = 120.0
 _ADVICE = {
-    "room": "A request waits until enough streams have left. Raise `room` of @model if the model's "
-    "memory allows it; more instances have more room.",
+    "room": "A request waits until enough streams have left. Raise `budget` of @model if the "
+    "model's memory allows it, or have more instances.",
     "readers": "They are left out of steps until their clients read, and hold no others up. A "
     "client that reads nothing for 30 seconds loses its connection.",
 }
@@ -39,4 +39,4 @@ def findings(facts: Facts, nothing: None) -> Iterator[Finding]:
         if facts.now_s - time_s <= _RECENT_S:
             commands = [c for row in facts.rows("counts") for c in facts.scale_commands(row)]
             text = f"{lines[-1]['text']}, {facts.ago(time_s)}"
-            yield warning(text, _ADVICE[kind], *commands[: 2 * (kind == "room")])
+            yield Finding.warning(text, _ADVICE[kind], *commands[: 2 * (kind == "room")])

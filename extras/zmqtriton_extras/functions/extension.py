@@ -47,11 +47,13 @@ from zmqtriton_extras.functions.example_requests import example_for
 from zmqtriton_extras.functions.interface import Interface, Request, interface_of
 from zmqtriton_extras.functions.urls import NotFetched, Urls
 from zmqtriton_extras.routes.backend.multipart import RefusedError
-from zmqtriton_standard.cockpit.pages import Pages, wants_html
+from zmqtriton_standard.cockpit.pages import Pages
 from zmqtriton_standard.generate.response import Events, as_event
 
 #: Any path that no other route has. Routes of models have the same path.
 _PATH = "/{path:path}"
+#: Content types of a response to GET.
+_PAGE_OR_SCHEMA = ("application/json", "text/html")
 #: Bytes at the beginning of a form that are searched for its first file.
 _HEAD_BYTES = 4096
 #: A name in the place of an error, and a line of an error with place and text.
@@ -85,7 +87,7 @@ class Functions:
 
     async def call(self, req: HttpRequest, resp: falcon.asgi.Response, path: str) -> None:
         """Respond to a request at /NAME: call or describe the function, or respond 404."""
-        if not await self._try(req, resp, path):
+        if not (await self._try(req, resp, path) or self._show_model(req, resp, path)):
             await req.drop_body()
             raise falcon.HTTPNotFound
 
@@ -105,12 +107,31 @@ class Functions:
             await self._call(req, resp, model, interface)
         elif req.method not in ("GET", "HEAD"):
             raise falcon.HTTPError(405, headers={"Allow": "GET, HEAD, POST"})
-        elif self._pages is not None and wants_html(req.header(b"accept") or ""):
-            self._pages.send(req, resp, "function.html")
-        else:
+        elif not self._show(req, resp):
             resp.set_header("Vary", "Accept")
             resp.data = json_documents.write(_operation(self._gateway, model.name, interface))
         return True
+
+    def _show(self, req: HttpRequest, resp: falcon.asgi.Response) -> bool:
+        """Respond with the page if the client is a browser, and return whether it is."""
+        # the default comes first: `*/*` of curl is no wish for a page
+        if self._pages is None or req.client_prefers(_PAGE_OR_SCHEMA) != _PAGE_OR_SCHEMA[1]:
+            return False
+        self._pages.send(req, resp, "function.html")
+        return True
+
+    def has_page(self, path: str) -> bool:
+        """Return whether a path is the name of a model, which is a function or of tensors."""
+        try:
+            self._gateway.catalogue.find(path)
+        except ZmqTritonError as error:
+            return isinstance(error, NotLoaded) or self.is_there(path)
+        return True
+
+    def _show_model(self, req: HttpRequest, resp: falcon.asgi.Response, path: str) -> bool:
+        """Respond with the page of a model that is not a function, and return whether it is one."""
+        is_seen = bearer_tokens.may_see(req.grant, path) and self.has_page(path)
+        return is_seen and req.method in ("GET", "HEAD") and self._show(req, resp)
 
     async def _call(
         self,
@@ -251,8 +272,13 @@ class Functions:
 
         @wraps(inner)
         async def respond(req: HttpRequest, resp: falcon.asgi.Response, path: str) -> None:
-            if not (self.is_there(path) and await self._try(req, resp, path)):
+            if self.is_there(path) and await self._try(req, resp, path):
+                return
+            try:
                 await inner(req, resp, path=path)
+            except falcon.HTTPNotFound:
+                if not self._show_model(req, resp, path):
+                    raise
 
         return route._replace(responder=respond)
 
@@ -294,7 +320,7 @@ def _around(gateway: Gateway, table: list[Route]) -> Sequence[Route]:
     functions = Functions(gateway)
     if any(route.path == _PATH for route in table):
         return [functions.around(route) if route.path == _PATH else route for route in table]
-    own = Route("POST", _PATH, "inference", functions.call, is_there=functions.is_there)
+    own = Route("POST", _PATH, "inference", functions.call, is_there=functions.has_page)
     return [*table, own, own._replace(method="GET")]
 
 

@@ -58,6 +58,8 @@ class Interface:
         self.input: dict[str, Any] = description["input"]
         self.output: dict[str, Any] = description["output"]
         self.has_batches: bool = description["has_batches"]
+        #: Requests that the author offers, as JSON arguments.
+        self.examples: list[dict[str, Any]] = description.get("examples", [])
         self._is_checked: bool = description.get("is_checked", False)
         self.parameters = _kinds(self.input)
         self._outputs = _kinds(self.output)
@@ -160,8 +162,11 @@ class Interface:
         summary, _, description = self.about.partition("\n")
         parts = {each: _part(schema) for each, schema in self.input["properties"].items()}
         body = {JSON: {"schema": self.input}}
-        if example is not None:
-            body[JSON]["examples"] = {name: {"value": example}}
+        examples = self.examples or ([] if example is None else [example])
+        if examples:
+            names = [name, *(f"{name} {number}" for number in range(2, len(examples) + 1))]
+            rows = zip(names, examples, strict=True)
+            body[JSON]["examples"] = {each: {"value": value} for each, value in rows}
         body[MULTIPART] = {"schema": {**self.input, "properties": parts}}
         if len(self.files) == 1:
             body |= {types: {} for types in self.files.values()}
@@ -213,7 +218,13 @@ def _kinds(schema: Mapping[str, Any]) -> dict[str, Kind]:
 
 @lru_cache(maxsize=1024)
 def _read(text: str) -> Interface:
-    return Interface(json.loads(text))
+    return Interface(json.loads(text, parse_int=_as_number))
+
+
+def _as_number(digits: str) -> float:
+    """Return an integer of a default or an example, as a float if it is too large for orjson."""
+    number = float(digits)
+    return int(digits) if -(2.0**63) <= number < 2.0**64 else number
 
 
 def interface_of(config: Mapping[str, Any]) -> Interface | None:

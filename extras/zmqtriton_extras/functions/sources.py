@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from zmqtriton_extras.functions.backend.keeping import names_in
 from zmqtriton_extras.functions.backend.names import model_name
 
 _PACKAGE, _DECORATOR = "zmqtriton", "model"
@@ -15,14 +16,38 @@ _CLASS = "TritonPythonModel"
 _MAX_BYTES = 4 << 20
 
 
-def models_in(path: Path) -> tuple[str, ...]:
-    """Return the names of the models with `@model` in a file."""
+def _parsed(path: Path) -> ast.Module:
     try:
         is_read = path.is_file() and path.stat().st_size <= _MAX_BYTES
         text = path.read_bytes() if is_read else b""
-        rows: list[Any] = ast.parse(text).body if _PACKAGE.encode() in text else []
+        return ast.parse(text if _PACKAGE.encode() in text else b"")
     except (OSError, SyntaxError, ValueError, RecursionError, MemoryError):
-        return ()  # the load says what is wrong with the file
+        return ast.parse(b"")  # the load says what is wrong with the file
+
+
+def parameters_in(path: Path, name: str) -> dict[str, str]:
+    """Return the parameters of a model that its file implies: instances that share are forks."""
+    tree = _parsed(path)
+    rows: list[Any] = tree.body
+    words = {word for each in rows for word in _decorators(each)}
+    marked = {n: row for row in rows for n in _names(row, words)}
+    row = marked.get(name) or (next(iter(marked.values())) if len(marked) == 1 else None)
+    keeps = next(
+        (
+            word.value.value
+            for each in getattr(row, "decorator_list", ())
+            for word in getattr(each, "keywords", ())
+            if word.arg == "keeps" and isinstance(word.value, ast.Constant)
+        ),
+        None,
+    )
+    is_shared = keeps is True or (keeps is None and bool(names_in(tree)))
+    return {"INSTANCES": "forks"} if row is not None and is_shared else {}
+
+
+def models_in(path: Path) -> tuple[str, ...]:
+    """Return the names of the models with `@model` in a file."""
+    rows: list[Any] = _parsed(path).body
     words = {word for each in rows for word in _decorators(each)}
     if any(getattr(each, "name", "") == _CLASS for each in rows):
         return ()

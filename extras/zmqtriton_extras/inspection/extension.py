@@ -54,7 +54,7 @@ class Profiling:
 
     async def profile(self, req: HttpRequest, resp: falcon.asgi.Response, model: str) -> None:
         body = await req.read_control()
-        if not operations.is_open(self._gateway.settings):
+        if not operations.is_open(self._gateway):
             raise falcon.HTTPForbidden(description=_REFUSAL)
         # only now: most servers are never asked
         from zmqtriton_extras.inspection.files import BY_FORM

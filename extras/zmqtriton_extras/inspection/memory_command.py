@@ -74,11 +74,13 @@ def memory(context: click.Context, model: str, seconds: float, instance: str, fo
     def question(client: Client) -> Any:
         client.check_model(model)
         answer = client.call("memory", arguments, seconds + _GRACE_S)
-        return answer, [row for row in client.call("status")["held"] if row["model"] == model]
+        status = client.call("status")
+        held = [row for row in status["held"] if row["model"] == model]
+        return answer, held, [row for row in status["spares"] if model in row["models"]]
 
-    answer, holders = run_with_client(context, question)
+    answer, holders, spares = run_with_client(context, question)
     with exit_on_error():
-        seen = {**read(answer), "processes": holders}
+        seen = {**read(answer), "processes": holders, "spares": spares}
     print_result(form, seen, lambda: _print(seen))
 
 
@@ -164,6 +166,10 @@ def _print(seen: Mapping[str, Any]) -> None:
     for row in seen.get("processes", ()):
         whose = f"{row['role']} process {row['pid']}"
         click.echo(f"{figures.format_bytes(row['bytes'])} of its tensors are held by the {whose}.")
+    for row in seen.get("spares", ()):
+        size, names = figures.format_bytes(row["bytes"]), ", ".join(row["packages"][:3])
+        what = f"the spare process {row['pid']} of its environment, which has imported {names}"
+        click.echo(logs.escape(f"{size} are of {what}."))
 
 
 def _place(held: Mapping[str, Any]) -> str:

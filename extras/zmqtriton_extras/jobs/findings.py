@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator
 
-from zmqtriton.sdk.models import Chapter, FileSystem, Finding, Target, error, state_root
+from zmqtriton.sdk.models import Chapter, FileSystem, Finding, Target, state_root
 
 
 def chapters(target: Target) -> Iterator[Chapter]:
@@ -26,14 +26,14 @@ def judge_jobs(target: Target) -> Iterator[Finding]:
     place = FileSystem.of(folder)
     if is_running and not os.path.isfile(os.path.join(folder, "jobs.sqlite")):
         pids = [pid for pid, name in target.processes.items() if name == "jobs"]
-        yield error(
+        yield Finding.error(
             f"the directory of the jobs is gone, or its files are: {folder}",
             "Jobs and batches that were there are lost with it, and new ones cannot be kept. "
             "The process of jobs makes it again when it starts, which it does after its end.",
             *(f"kill {pid}" for pid in pids),
         )
     elif not place.is_writable:
-        yield error(
+        yield Finding.error(
             f"jobs cannot be kept: this user may not write to {place.folder}",
             "Correct the rights, or name another place with --state-directory.",
             f"ls -ld {place.folder}",

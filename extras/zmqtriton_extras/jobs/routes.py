@@ -23,7 +23,6 @@ from zmqtriton.sdk.frontend import (
     Operation,
     Route,
     RouteDescriptions,
-    attempt,
     bearer_tokens,
     json_documents,
 )
@@ -222,7 +221,7 @@ class Submissions:
         except NotLoaded:
             if model not in catalogue.versions():
                 with suppress(Unavailable, errors.DeadlineExceeded):
-                    await attempt(partial(catalogue.find, model, version), deadline_ns)
+                    await catalogue.attempt(partial(catalogue.find, model, version), deadline_ns)
         except Unavailable:
             return
 

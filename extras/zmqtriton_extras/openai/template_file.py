@@ -2,6 +2,5 @@
 
 from __future__ import annotations
 
-from zmqtriton.sdk.models import ClientFile
-
-CHAT_TEMPLATE = ClientFile("openai_chat_template", "chat_template.jinja", "chat template")
+PARAMETER = "openai_chat_template"
+CHAT_TEMPLATE = (PARAMETER, "chat_template.jinja", "chat template")

@@ -15,7 +15,7 @@ from zmqtriton.sdk.frontend import ModelVersion, NotLoaded
 from zmqtriton.sdk.models import config_parameter
 from zmqtriton.sdk.wire import Unavailable, ZmqTritonError, datatypes
 from zmqtriton.sdk.wire import signature as signatures
-from zmqtriton_extras.openai.template_file import CHAT_TEMPLATE
+from zmqtriton_extras.openai.template_file import PARAMETER
 
 _BOOL = datatypes.BY_NAME["BOOL"].number
 
@@ -193,9 +193,7 @@ class TensorNames:
 
 def names_of(model: ModelVersion) -> TensorNames:
     """Return the tensors of a model."""
-    return TensorNames(
-        model.config, model.signature, has_template=CHAT_TEMPLATE.parameter in model.files
-    )
+    return TensorNames(model.config, model.signature, has_template=PARAMETER in model.files)
 
 
 def adapters_of(names: TensorNames) -> list[str]:

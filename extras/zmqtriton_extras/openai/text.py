@@ -35,7 +35,7 @@ from zmqtriton_extras.openai.problems import RefusedField, UnfitAnswer
 from zmqtriton_extras.openai.request_tensors import text_body, written
 from zmqtriton_extras.openai.requests import TextRequest
 from zmqtriton_extras.openai.responses import Response, read_response
-from zmqtriton_extras.openai.template_file import CHAT_TEMPLATE
+from zmqtriton_extras.openai.template_file import PARAMETER
 from zmqtriton_extras.openai.templates import RefusedChatError
 from zmqtriton_extras.openai.templates.children import Children, request_of
 from zmqtriton_extras.openai.tensor_names import TensorNames, names_of
@@ -222,7 +222,7 @@ class Texts:
             request.messages or [],
             request.tools.documents,
             names,
-            model.files.get(CHAT_TEMPLATE.parameter, ""),
+            model.files.get(PARAMETER, ""),
             self._templates,
         )
         return _Exchange(req, request, model.name, [prompt], form, begun_ns)

@@ -41,11 +41,11 @@ def problem(options: Mapping[str, Any]) -> str:
 def destination_problem(url: str, kind: str, option: str) -> str:
     """Return the fault of the destination of metrics or logs; "" without one."""
     # only now, since it costs memory
-    from zmqtriton.sdk.process import Destination, DestinationError
+    from zmqtriton.sdk.process import Destination
 
     try:
         Destination.read([("url", url)], os.environ, kind, option)
-    except DestinationError as error:
+    except ValueError as error:
         return str(error)
     return ""
 

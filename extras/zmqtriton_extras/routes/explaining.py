@@ -7,17 +7,7 @@ import shlex
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from zmqtriton.sdk.models import (
-    AnswerReader,
-    Facts,
-    Finding,
-    Frame,
-    error,
-    explain_reason,
-    figures,
-    note,
-    warning,
-)
+from zmqtriton.sdk.models import AnswerReader, Facts, Finding, Frame, explain_reason, figures
 from zmqtriton_extras.routes import names
 
 #: A line of the log about a route that has raised.
@@ -49,7 +39,7 @@ def read(reader: AnswerReader, facts: Facts) -> Routes:
 
 def notes(facts: Facts, routes: Routes) -> list[Finding]:
     """Return notes on where the routes are served."""
-    return [note(f"its routes are served at {routes.path}", "")] if routes.path else []
+    return [Finding.note(f"its routes are served at {routes.path}", "")] if routes.path else []
 
 
 def findings(facts: Facts, routes: Routes) -> Iterator[Finding]:
@@ -61,7 +51,7 @@ def findings(facts: Facts, routes: Routes) -> Iterator[Finding]:
         if entry["name"] == routed and reason is not None and entry.get("state") != "READY":
             why = explain_reason(routed, reason)
             command = f"zmqtriton-ctl explain {shlex.quote(routed)}"
-            yield warning(f"its routes are not served: {why.text}", why.advice, command)
+            yield Finding.warning(f"its routes are not served: {why.text}", why.advice, command)
 
 
 def _failures(facts: Facts, routes: Routes) -> Iterator[Finding]:
@@ -83,7 +73,7 @@ def _failures(facts: Facts, routes: Routes) -> Iterator[Finding]:
         at = Frame.text_of(*Frame.own_of(frames[::-1])) if frames else ""
         times = figures.count_of(len(lines), "time")
         text = f"its route {route} has failed {times}, the last {facts.ago(at_s)}: it raises "
-        yield error(
+        yield Finding.error(
             f"{text}{last['error']}{at}",
             "Correct routes.py, or what it needs there.",
             f"zmqtriton-ctl logs {shlex.quote(facts.model + names.SUFFIX)}",

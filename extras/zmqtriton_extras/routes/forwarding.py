@@ -22,7 +22,6 @@ import falcon.asgi
 
 from zmqtriton.sdk.frontend import (
     Ask,
-    Catalogue,
     Content,
     Gateway,
     HttpEntrance,
@@ -163,8 +162,8 @@ class _Place(NamedTuple):
 class Paths:
     """The models with paths of their own for routes, read again only after changes."""
 
-    def __init__(self, catalogue: Catalogue) -> None:
-        self._catalogue = catalogue
+    def __init__(self, gateway: Gateway) -> None:
+        self._catalogue = gateway.catalogue
         self._changes = -1
         #: Models by these paths: with routes that are served, and with routes that will be.
         self._served: dict[str, str] = {}
@@ -200,7 +199,7 @@ class Forwarding:
         self._gateway = gateway
         self._entrance = HttpEntrance(gateway)
         self._max_bytes: int = gateway.settings.http.max_input_size
-        self._paths = Paths(gateway.catalogue)
+        self._paths = Paths(gateway)
         #: Generation and presence of routes for each model that was requested, by its name.
         self._has_routes: dict[str, tuple[int, bool]] = {}
         #: The descriptions by models of routes, likewise.

@@ -16,12 +16,15 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from zmqtriton.sdk.frontend import Gateway, load, on_behalf_of
+from zmqtriton.sdk.frontend import Gateway, load
 from zmqtriton.sdk.process import Service, prctl, run
 from zmqtriton.sdk.wire import ZmqTritonError
 from zmqtriton_extras.routes import names
 
 _log = logging.getLogger(__name__)
+
+#: The name of this process in the server's log, for what it changes.
+_SELF = "the process of routes"
 _LOOK_EVERY_S = 0.25
 #: Interval at which files are checked whose generation stays, because only code was exchanged.
 _FILES_EVERY_S = 1.0
@@ -163,14 +166,14 @@ class RoutesService(Service):
         if _contents(self._loaded(name)) == _contents(document):
             return
         try:
-            with on_behalf_of("the process of routes"):
-                await load(
-                    self._gateway,
-                    routed,
-                    {"config": json.dumps(document)},
-                    _files_of(attempt.code, config),
-                    of_service=True,
-                )
+            await load(
+                self._gateway,
+                routed,
+                {"config": json.dumps(document)},
+                _files_of(attempt.code, config),
+                _SELF,
+                of_service=True,
+            )
         except ZmqTritonError as error:
             _log.error("the routes of model '%s' cannot be loaded: %s", name, error)
         else:
@@ -195,11 +198,8 @@ class RoutesService(Service):
 
     async def _unload(self, routed: str) -> None:
         self._tried.pop(routed, None)
-        with (
-            suppress(ZmqTritonError),
-            on_behalf_of("the process of routes"),
-        ):  # one that is unloaded otherwise, or cannot be now
-            await self._gateway.call("unload", {"model": routed, "of_service": True})
+        with suppress(ZmqTritonError):  # one that is unloaded otherwise, or cannot be now
+            await self._gateway.call("unload", {"model": routed, "of_service": True}, _SELF)
 
 
 def _own_path(config: Mapping[str, Any]) -> str:

@@ -19,7 +19,6 @@ from zmqtriton.sdk.supervisor import (
     Feature,
     Generation,
     HelperOwner,
-    Scale,
     ServedModel,
     Verb,
 )
@@ -135,6 +134,12 @@ class _Growth:
         return self._of_each
 
 
+class _Asked(NamedTuple):
+    """A number of instances that an operator has asked for."""
+
+    instances: int
+
+
 @dataclass
 class _ScaledModel:
     """A model whose instances follow its load."""
@@ -155,11 +160,11 @@ class _ScaledModel:
 class Autoscaler(Feature):
     def __init__(self, core: CoreParts) -> None:
         super().__init__(core)
-        self._budgets = budgets_of(core.policy)
+        self._budgets = budgets_of(core)
         self._processes = ModelProcesses(core.plan)
         self._scaled: dict[str, _ScaledModel] = {}
         #: The last number that was asked for, by model and group.
-        self._last: dict[tuple[str, str], Scale] = {}
+        self._last: dict[tuple[str, str], _Asked] = {}
 
     @property
     def verbs(self) -> Mapping[str, Verb]:
@@ -301,7 +306,7 @@ class Autoscaler(Feature):
 
     async def _change(self, model: ServedModel, scaled: _ScaledModel, instances: int) -> None:
         try:
-            await model.scale(Scale(instances))
+            await model.scale(instances)
         except ZmqTritonError as error:
             self._postpone(model, scaled, error.text)
         finally:
@@ -336,10 +341,10 @@ class Autoscaler(Feature):
                 f"model '{model.name}' is scaled by its load, to {limits.minimum} - "
                 f"{limits.maximum} instances: choose one of these, not {count}"
             )
-        key, scale = (model.name, group), Scale(count, group)
+        key, scale = (model.name, group), _Asked(count)
         self._last[key] = scale
         try:
-            await model.scale(scale)
+            await model.scale(count, group)
         finally:
             later = self._last.get(key, scale)
             if later is scale:

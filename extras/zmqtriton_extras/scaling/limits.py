@@ -7,7 +7,7 @@ import os
 from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
-from zmqtriton.sdk.models import MAX_INSTANCES, Problem, parameter_text, whole_number_problem
+from zmqtriton.sdk.models import Problem, count_fault, parameter_text
 
 AUTOSCALE_MIN_INSTANCES = "autoscale_min_instances"
 AUTOSCALE_MAX_INSTANCES = "autoscale_max_instances"
@@ -81,11 +81,7 @@ def _common_problem(config: Any) -> str:
 def _least_problem(value: str) -> str:
     if value == "0":
         return "use --load-on-demand with unload_idle_after_seconds to have none while it is idle"
-    return _count_problem(value)
-
-
-def _count_problem(value: str) -> str:
-    return whole_number_problem(value, MAX_INSTANCES)
+    return count_fault(value)
 
 
 def _duration_problem(value: str) -> str:
@@ -98,7 +94,7 @@ def _duration_problem(value: str) -> str:
 
 _CHECKS: dict[str, Callable[[str], str]] = {
     AUTOSCALE_MIN_INSTANCES: _least_problem,
-    AUTOSCALE_MAX_INSTANCES: lambda value: "" if value == _CORES else _count_problem(value),
+    AUTOSCALE_MAX_INSTANCES: lambda value: "" if value == _CORES else count_fault(value),
     AUTOSCALE_QUEUE_MILLISECONDS: _duration_problem,
     AUTOSCALE_DOWN_AFTER_SECONDS: _duration_problem,
 }

@@ -6,6 +6,7 @@ from zmqtriton.sdk import AddOn, Process
 
 ADDON = AddOn(
     "storage",
+    needs=("environments",),
     process=Process(".", title="Storage", is_on_demand=True),
     offers={
         "supervisor.feature": ".object_stores:ObjectStores",

@@ -17,7 +17,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from zmqtriton.sdk.process import Lifeline, LifelineReporter, prctl, printable
+from zmqtriton.sdk.process import Lifeline, prctl
 from zmqtriton.sdk.wire import InternalError, InvalidArgument, ZmqTritonError, logs, wire
 from zmqtriton_extras.storage.blobs import BlobCache, default_root
 from zmqtriton_extras.storage.file_stores import FileStore
@@ -32,6 +32,7 @@ from zmqtriton_extras.storage.trees import (
     is_model_name,
     without,
 )
+from zmqtriton_standard.environments.reports import LifelineReporter, printable
 
 if TYPE_CHECKING:
     from zmqtriton_extras.storage.stores import ObjectStore

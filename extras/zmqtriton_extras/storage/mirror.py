@@ -16,10 +16,10 @@ from collections.abc import Callable, Coroutine, Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
-from zmqtriton.sdk.process import ByteCounter, Reporter
 from zmqtriton.sdk.wire import InternalError
 from zmqtriton_extras.storage.file_stores import FileStore
 from zmqtriton_extras.storage.trees import ModelTree, StoredObject, digest, missing_paths
+from zmqtriton_standard.environments.reports import ByteCounter, Reporter
 
 if TYPE_CHECKING:
     from zmqtriton_extras.storage.stores import ObjectStore

@@ -17,10 +17,8 @@ from zmqtriton.sdk.supervisor import (
     Feature,
     FileSource,
     HelperOwner,
-    ModelSource,
     PreparationStatus,
     Promise,
-    Story,
     actions,
 )
 from zmqtriton.sdk.wire import InternalError, Reason, ZmqTritonError, errors, wire
@@ -54,7 +52,7 @@ class ObjectStores(Feature, HelperOwner):
         #: Progress of each copy, by ticket, once something was fetched.
         self._copy_status: dict[int, PreparationStatus] = {}
         #: The listing that is under way.
-        self._listing: Story[None] | None = None
+        self._listing: Promise[None] | None = None
         self._listed_s = float("-inf")
         #: Models of each repository at the last listing: names with digests. Names that cannot be
         #: used have their problems.
@@ -69,7 +67,7 @@ class ObjectStores(Feature, HelperOwner):
         self._local_copies: dict[str, str] = {}
 
     @property
-    def source(self) -> ModelSource | None:
+    def source(self) -> ObjectStores | None:
         return self
 
     @property

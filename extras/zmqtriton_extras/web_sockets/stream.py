@@ -35,7 +35,6 @@ from zmqtriton.sdk.frontend import (
     StreamItem,
     TakesLong,
     infer,
-    is_large,
     json_documents,
     now_ns,
     response_encoding,
@@ -259,7 +258,7 @@ class _Conversation:
 
     async def _start(self, checked: CheckedRequest, size: int) -> None:
         sending: asyncio.Future[None] | None = None
-        if is_large(checked.body):
+        if checked.is_large:
             sending = self._loop.create_future()
             checked = checked._replace(on_asked=partial(wake, sending))
         own_id, is_decoupled = checked.body.request_id, checked.model.signature.is_decoupled

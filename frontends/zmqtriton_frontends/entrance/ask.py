@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Coroutine, Iterable, Mapping
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 from zmqtriton_floor.token_file import Grant
 from zmqtriton_floor.wire import RequestBody
@@ -47,11 +47,14 @@ Choice = Callable[["Ask", ModelVersion, Content], tuple[ModelVersion, Content]]
 Step = Callable[["Ask", CheckedRequest], CheckedRequest]
 
 
-class Division(NamedTuple):
+class Division(Protocol):
     """The steps of requests while the requests to some model are divided between two versions."""
 
-    choose: Choice
-    copy: Step
+    @property
+    def choose(self) -> Choice: ...
+
+    @property
+    def copy(self) -> Step: ...
 
 
 class Ask(NamedTuple):

@@ -34,7 +34,7 @@ from zmqtriton_frontends.inference.admission import (
     count_none,
     prepare,
 )
-from zmqtriton_frontends.inference.load_on_demand import NotLoaded, attempt
+from zmqtriton_frontends.inference.load_on_demand import NotLoaded
 from zmqtriton_frontends.inference.model_version import ModelVersion
 from zmqtriton_frontends.inference.request_trace import followed
 from zmqtriton_frontends.inference.trace_sampling import parent_in
@@ -186,7 +186,7 @@ class Entrance:
         allow.
         """
         check_model(grant, name)
-        return await attempt(lambda: self._catalogue.find(name), deadline_ns)
+        return await self._catalogue.attempt(lambda: self._catalogue.find(name), deadline_ns)
 
     async def admit(self, ask: Ask) -> CheckedRequest:
         """Return the request, ready to be sent in this turn of the loop; raises as `enter` does."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 from functools import partial
 
 from zmqtriton_floor import wire
-from zmqtriton_frontends.entrance.ask import Ask
+from zmqtriton_frontends.entrance.ask import Ask, Step
 from zmqtriton_frontends.gateway.gateway import Gateway
 from zmqtriton_frontends.inference import load_metrics, stage_times
 from zmqtriton_frontends.inference.admission import CheckedRequest, Pairs
@@ -21,17 +21,16 @@ _STAGES, _LOAD = stage_times.WISH.encode(), load_metrics.FORMAT.encode()
 REPORT_HEADERS = frozenset((_STAGES, _LOAD))
 
 
-def are_wanted(header: HeaderLookup) -> bool:
-    """Return whether a request has headers that ask for reports."""
-    return header(_STAGES) is not None or header(_LOAD) is not None
-
-
 class Reports:
     def __init__(self, gateway: Gateway, coding: str) -> None:
         """Set up; `coding` is the text encoding that the protocol reads headers with."""
         self._gateway = gateway
         self._coding = coding
         self._restriction = by_category(gateway.settings.access.restrictions).get("statistics")
+
+    def wanted_by(self, header: HeaderLookup) -> tuple[Step, ...]:
+        """Return the step, if these headers ask for reports."""
+        return (self,) if header(_STAGES) is not None or header(_LOAD) is not None else ()
 
     def __call__(self, ask: Ask, checked: CheckedRequest) -> CheckedRequest:
         header = ask.header

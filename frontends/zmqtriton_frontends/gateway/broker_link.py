@@ -16,7 +16,7 @@ from time import monotonic
 from typing import Any
 
 from zmqtriton_floor import endpoints, wire
-from zmqtriton_floor.zmtp import Dealer
+from zmqtriton_floor.zmtp import PIECE, Dealer
 from zmqtriton_frontends.tensors.references import Releases
 
 _log = logging.getLogger(__name__)
@@ -180,8 +180,8 @@ class BrokerLink:
         dealer, until = self._dealer, until or monotonic() + _TURN_S
         if dealer is None:
             return
-        messages = dealer.messages
-        while self._steps is not None or dealer.has_input():
+        messages, size = dealer.messages, 0
+        while self._steps is not None or messages or (size := dealer.read()):
             while self._steps is not None or messages:
                 if self._steps is None:
                     self._steps = self._on_message(messages.popleft())
@@ -192,8 +192,7 @@ class BrokerLink:
                         self._is_read_due = True
                         self._loop.call_soon(self._read_on)
                     return
-            was_dry, dealer.is_dry = dealer.is_dry, False
-            if was_dry and until < math.inf:  # else more may have come since that read
+            if size < PIECE and until < math.inf:  # else more may have come since that read
                 break
         if not dealer.is_open and dealer is self._dealer:
             self._end(dealer)

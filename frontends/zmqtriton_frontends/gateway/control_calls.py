@@ -39,9 +39,13 @@ class ControlCalls:
         self._answers: dict[int, asyncio.Future[str]] = {}
         self._for_broker: dict[int, wire.AskStatistics] = {}
 
-    async def call(self, verb: str, arguments: dict[str, Any]) -> Any:
-        """Return the result of a control call. Raises the supervisor's error."""
-        question = wire.Call(next(self._ids), verb, json.dumps(arguments), _client.get())
+    async def call(self, verb: str, arguments: dict[str, Any], client: str = "") -> Any:
+        """Return the result of a control call. Raises the supervisor's error.
+
+        `client` is the name of the client in the log; by default the one of `on_behalf_of`.
+        """
+        named = client or _client.get()
+        question = wire.Call(next(self._ids), verb, json.dumps(arguments), named)
         return await self._answer(question, self._ask_supervisor)
 
     async def statistics(

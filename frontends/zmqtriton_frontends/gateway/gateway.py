@@ -33,7 +33,7 @@ from zmqtriton_frontends.inference.trace_sampling import Traces
 from zmqtriton_frontends.process import request_log
 from zmqtriton_frontends.process.futures import Callbacks, wake
 from zmqtriton_frontends.tensors.payload import BLOCK_MESSAGES, Payload, StubPayload
-from zmqtriton_frontends.tensors.references import PlacedBody, is_large
+from zmqtriton_frontends.tensors.references import PlacedBody
 from zmqtriton_frontends.tensors.segments import MESSAGES as SEGMENT_MESSAGES
 
 _log = logging.getLogger(__name__)
@@ -165,7 +165,7 @@ class Gateway:
 
         Returns its id; None if memory has to be made first, which begin_late() awaits.
         """
-        if request.claim is not None or (not request.is_small and is_large(request.body)):
+        if request.claim is not None or (not request.is_small and request.is_large):
             placed = self.payload.place_now(request)
             if placed is None:
                 return None
@@ -225,7 +225,7 @@ class Gateway:
 
     async def _send(self, request: CheckedRequest, flags: int = 0) -> int:
         """Return the request's id, once its large tensors are in shared memory and it is sent."""
-        if request.claim is None and not is_large(request.body):
+        if request.claim is None and not request.is_large:
             return self._ask(request, request.body, request.cache_key)
         placing = self._loop.create_future()
         self._placing.add(placing)

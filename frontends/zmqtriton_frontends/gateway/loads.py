@@ -28,11 +28,12 @@ async def load(
     model: str,
     parameters: Mapping[str, str],
     files: Mapping[str, Any],
+    client: str = "",
     **more: Any,
 ) -> None:
     """Load a model, with more arguments of the call. Raises the error of a failed load."""
     if not files:
-        await gateway.call("load", {"model": model, "parameters": dict(parameters), **more})
+        await gateway.call("load", {"model": model, "parameters": dict(parameters), **more}, client)
         return
     runtime: str = gateway.settings.server.runtime_directory
     writing = _threads.run(staging.arguments, runtime, gateway.serial, model, parameters, files)
@@ -41,7 +42,7 @@ async def load(
     except asyncio.CancelledError:
         writing.add_done_callback(lambda done: _discard(runtime, done))
         raise
-    await gateway.call("load", {**arguments, **more})
+    await gateway.call("load", {**arguments, **more}, client)
 
 
 def _discard(runtime: str, writing: asyncio.Future[dict[str, Any]]) -> None:

@@ -15,6 +15,7 @@ from zmqtriton_floor.errors import Cancelled, Unsupported
 from zmqtriton_floor.wire import ResponseBody, decode_response
 from zmqtriton_frontends.inference.admission import CheckedRequest, Copy, Report
 from zmqtriton_frontends.inference.catalogue import Catalogue
+from zmqtriton_frontends.inference.classification import classify
 from zmqtriton_frontends.inference.client_regions import Claim
 from zmqtriton_frontends.inference.model_version import ModelVersion
 from zmqtriton_frontends.inference.open_sequences import OpenSequences
@@ -169,6 +170,10 @@ class Pending:
         self._end(problem=Cancelled("request was cancelled"))
 
     # -------------------------------------------------- called by the gateway
+
+    def classified(self, response: ResponseBody) -> ResponseBody:
+        """Return a response with the classes that the client wants, in protocols of this form."""
+        return classify(self.model, response, self.form)
 
     def set_result(self, body: bytes | ResponseBody, kept: KeptBlocks | None = None, /) -> None:
         """Answer with the response's body, or the response once its large tensors are mapped.

@@ -36,7 +36,7 @@ FIELD_BYTES = 256
 
 _NOWHERE = memoryview(b"")
 
-#: Makes the stream of this number, which headers have begun.
+#: Makes the stream of this number, which headers have begun; it may be answered at once.
 Begin = Callable[["Http2Connection", int], Http2Stream]
 
 #: Names are lower-case tokens; values have no line ends.
@@ -116,7 +116,7 @@ class Http2Connection(ControlFrames):
     def __init__(
         self,
         read: Callable[[Headers], Begin | None],
-        wake: Callable[[], None],
+        wake: Callable[[], object],
         rules: Rules,
         clock: Clock = time.monotonic,
         admits: Callable[[Http2Connection, int], bool] = lambda _, kept: True,
@@ -137,6 +137,7 @@ class Http2Connection(ControlFrames):
         self._blocks: HeaderBlocks[_Block] = HeaderBlocks(
             lambda headers: _block(headers, read), keeps
         )
+        self._handlers[frames.HEADERS] = self._take_block
         self.reading = FrameReader(self, self._handlers, clock)
         #: The stream of the DATA frame that is coming.
         self._data_stream: Http2Stream | None = None
@@ -167,9 +168,12 @@ class Http2Connection(ControlFrames):
         try:
             return self.reading.read(data, until)
         except ConnectionFault as fault:
-            self.fault = fault
-            self.end(fault.code, fault.text.encode())
-            return 0
+            return self._end_by(fault)
+
+    def _end_by(self, fault: ConnectionFault) -> int:
+        self.fault = fault
+        self.end(fault.code, fault.text.encode())
+        return 0
 
     @property
     def stream_count(self) -> int:
@@ -194,7 +198,10 @@ class Http2Connection(ControlFrames):
         stream.on_filled(size)
         if stream.is_open and not self._data_is_last:
             self.give_credit(stream)
-        self.reading.skip_data(size)
+        try:
+            self.reading.skip_data(size)
+        except ConnectionFault as fault:
+            self._end_by(fault)
 
     # --------------------------------------------------------------------- data
 
@@ -204,6 +211,7 @@ class Http2Connection(ControlFrames):
         if (
             stream is None
             or stream.was_ended
+            or stream.announced >= 0
             or not 0 < size <= stream.credit
             or left < CONNECTION_WINDOW_BYTES // 2
         ):
@@ -211,15 +219,12 @@ class Http2Connection(ControlFrames):
             self.take_data(data)
             self.end_data()
             return
-        if stream.announced >= 0 and not self._is_announced(stream, size):
-            return
         self._credit = left
         stream.credit -= size
+        stream.was_ended = bool(flags & frames.END_STREAM)
         stream.on_data(data)
-        if not flags & frames.END_STREAM:
+        if not stream.was_ended:
             self.give_credit(stream)
-        elif stream.is_open:
-            self._end_of(stream)
 
     def _is_announced(self, stream: Http2Stream, size: int) -> bool:
         """True if `size` bytes fit into the announced length; otherwise refuses the stream."""
@@ -286,9 +291,9 @@ class Http2Connection(ControlFrames):
 
     # ------------------------------------------------------------------ headers
 
-    def take_block(self, number: int, flags: int, block: bytes) -> None:
+    def _take_block(self, flags: int, number: int, block: bytes) -> None:
         try:
-            read = self._blocks.decode(block)
+            read = self._blocks[block]
         except HeadersTooLargeError as error:
             raise ConnectionFault(frames.ENHANCE_YOUR_CALM, str(error)) from None
         except BadBlockError as error:
@@ -310,12 +315,13 @@ class Http2Connection(ControlFrames):
             self._refuse_new(number, frames.PROTOCOL_ERROR)
             return
         stream = read.begin(self, number)
+        if not stream.is_open:  # it was answered as it was made
+            return
         stream.announced = read.content_length
         self.streams[number] = stream
         self.kept_bytes = kept
         stream.kept_bytes = read.kept_bytes
-        stream.on_begin()
-        if stream.is_open and flags & frames.END_STREAM:
+        if flags & frames.END_STREAM:
             self._end_of(stream)
 
     def _take_trailers(self, number: int, flags: int, fields: Headers) -> None:

@@ -28,7 +28,7 @@ _WINDOW_OVERFLOW = "flow-control window overflow"
 class ControlFrames(Sending):
     """The sending half of a connection, and the control frames that change its state."""
 
-    def __init__(self, wake: Callable[[], None], pings: PingRules, clock: Clock) -> None:
+    def __init__(self, wake: Callable[[], object], pings: PingRules, clock: Clock) -> None:
         super().__init__(wake)
         self._pings = Pings(pings, clock)
         self._idle_frames = Budget(_IDLE_FRAMES, _IDLE_FRAMES_PER_S, clock)

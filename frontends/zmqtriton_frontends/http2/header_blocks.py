@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Sequence
-from typing import Generic, TypeVar
+from typing import TypeVar
 
 Field = tuple[bytes, bytes]
 Read = TypeVar("Read")
@@ -257,29 +257,27 @@ def _field_size(field: Field) -> int:
     return len(field[0]) + len(field[1])
 
 
-class HeaderBlocks(Generic[Read]):
-    """Decodes the blocks of one connection, in the order of their arrival."""
+class HeaderBlocks(dict[bytes, Read]):
+    """The blocks of one connection with their meaning; a new one is decoded when it is looked up.
+
+    Look up each block once, in the order of arrival. Raises BadBlockError, after which the
+    connection must end.
+    """
 
     def __init__(
         self, read: Callable[[Headers], Read], keeps: Callable[[int], bool] = lambda size: True
     ) -> None:
         """Set up.
 
-        `read` turns headers into the result of decode(), which is kept with the block. `keeps`
-        returns whether there is room for this number of bytes; for freed bytes the number is
-        negative.
+        `read` turns headers into the meaning of their block. `keeps` returns whether there is room
+        for this number of bytes; for freed bytes the number is negative.
         """
         self._read = read
         self._keeps = keeps
         self._table = HeaderTable()
-        self._kept: dict[bytes, Read] = {}
         self._kept_bytes = 0
 
-    def decode(self, block: bytes) -> Read:
-        """Decode a block. Raises BadBlockError, after which the connection must end."""
-        kept = self._kept.get(block)
-        if kept is not None:
-            return kept
+    def __missing__(self, block: bytes) -> Read:
         changes = self._table.changes
         try:
             headers = tuple(_decode(block, self._table))
@@ -296,16 +294,16 @@ class HeaderBlocks(Generic[Read]):
         said = sum(map(_field_size, headers))
         if said > _MAX_SAID:
             return
-        if len(self._kept) >= _MAX_KEPT:
+        if len(self) >= _MAX_KEPT:
             self._forget()
         size = len(block) + said + _KEPT_FIELD_BYTES * len(headers)
         if self._keeps(size):
-            self._kept[block] = read
+            self[block] = read
             self._kept_bytes += size
 
     def _forget(self) -> None:
-        if self._kept:
-            self._kept.clear()
+        if self:
+            self.clear()
             self._keeps(-self._kept_bytes)
             self._kept_bytes = 0
 

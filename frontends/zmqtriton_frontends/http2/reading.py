@@ -20,6 +20,9 @@ _HEADER_BYTES = frames.HEADER_BYTES
 #: Frames that one block of headers may be cut into: HEADERS and its CONTINUATIONs.
 _BLOCK_FRAMES = 32
 
+#: Flags of a HEADERS frame that decide how its payload is read.
+_BLOCK_FLAGS = frames.END_HEADERS | frames.PADDED | frames.HAS_PRIORITY
+
 _NOTHING = memoryview(b"")
 
 _MALFORMED, _TOO_LARGE = "malformed HEADERS", "frame exceeds SETTINGS_MAX_FRAME_SIZE"
@@ -38,7 +41,7 @@ class ConnectionFault(Exception):
 
 
 class Taker(Protocol):
-    """Gets the frames as they arrive; raises ConnectionFault."""
+    """Gets the data as they arrive; raises ConnectionFault."""
 
     def take_whole(self, number: int, flags: int, data: memoryview) -> None:
         """Take a complete DATA frame without padding; other frames use the three methods below."""
@@ -52,13 +55,13 @@ class Taker(Protocol):
     def end_data(self) -> None:
         """Take the end of the frame."""
 
-    def take_block(self, number: int, flags: int, block: bytes) -> None:
-        """Take the complete headers of a request."""
-
 
 class FrameReader:
     def __init__(self, taker: Taker, handlers: Sequence[Handler], clock: Clock) -> None:
-        """Set up; `handlers` take all other frames, each the frames whose kind is its index."""
+        """Set up; `handlers` take all other frames, each the frames whose kind is its index.
+
+        The handler of HEADERS gets whole blocks, on streams that a client may begin.
+        """
         self._clock = clock
         self._taker = taker
         self._handlers = handlers
@@ -118,7 +121,9 @@ class FrameReader:
                 break
             position = stop
             payload = bytes(data[start:stop])
-            if is_of_headers or self._block_stream:
+            # a whole block, as nearly always
+            is_block = kind == frames.HEADERS and flags & _BLOCK_FLAGS == frames.END_HEADERS
+            if self._block_stream or (is_of_headers and not (is_block and number & 1)):
                 self._add_to_block(kind, flags, number, payload)
             else:
                 self._handlers[kind](flags, number, payload)
@@ -210,9 +215,6 @@ class FrameReader:
                 raise ConnectionFault(frames.PROTOCOL_ERROR, _MALFORMED)
             if flags & (frames.PADDED | frames.HAS_PRIORITY):
                 payload = _fragment(flags, payload)
-            if flags & frames.END_HEADERS:
-                self._taker.take_block(number, flags, payload)
-                return
             self._block_stream, self._block_flags, self._block_frames = number, flags, 0
         elif kind != frames.CONTINUATION or number != self._block_stream:
             raise ConnectionFault(frames.PROTOCOL_ERROR, "CONTINUATION expected")
@@ -224,7 +226,7 @@ class FrameReader:
             block = bytes(self._block)
             self._block.clear()
             self._block_stream = 0
-            self._taker.take_block(number, self._block_flags, block)
+            self._handlers[frames.HEADERS](self._block_flags, number, block)
 
 
 def _fragment(flags: int, payload: bytes) -> bytes:

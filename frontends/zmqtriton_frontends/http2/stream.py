@@ -94,11 +94,11 @@ class Http2Stream:
 
     # Events of the client; none of these may raise.
 
-    def on_begin(self) -> None:
-        """The first event; from now on the stream may be answered."""
-
     def on_data(self, data: memoryview) -> None:
-        """Data of the client, to be copied or used before this returns."""
+        """Data of the client, to be copied or used before this returns.
+
+        They are the last if `was_ended`; on_end() is not called then.
+        """
 
     def room(self) -> memoryview:
         """Return memory for the next data; an empty view if on_data() takes them."""
@@ -108,7 +108,7 @@ class Http2Stream:
         """The client's data was written into room()."""
 
     def on_end(self) -> None:
-        """The end of the client's data, after which nothing comes."""
+        """The end of the client's data, which has come after them."""
 
     def on_reset(self) -> None:
         """The client has gone, or wants no response; nothing more can be sent."""
@@ -118,9 +118,11 @@ class Http2Stream:
 
 
 class Sending:
-    def __init__(self, wake: Callable[[], None]) -> None:
+    def __init__(self, wake: Callable[[], object]) -> None:
         #: Called when the first bytes get into an empty `out`, so that its owner sends them.
         self._wake = wake
+        #: The owner is at work here and sends `out` before it leaves, so it is not woken.
+        self.is_attended = False
         self.streams: dict[int, Http2Stream] = {}
         #: Numbers of streams that have ended here before the client had sent all, oldest first.
         self.left_early: dict[int, None] = {}
@@ -151,7 +153,7 @@ class Sending:
         return out
 
     def write(self, data: bytes) -> None:
-        if not self.out:
+        if not self.out and not self.is_attended:
             self._wake()
         self.out.append(data)
         self.out_bytes += len(data)

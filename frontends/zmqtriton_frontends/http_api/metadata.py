@@ -14,7 +14,6 @@ from zmqtriton_frontends.gateway.readiness import Readiness
 from zmqtriton_frontends.http_api.asgi.request import HttpRequest
 from zmqtriton_frontends.http_api.inference import json_documents
 from zmqtriton_frontends.inference import load_metrics
-from zmqtriton_frontends.inference.load_on_demand import attempt
 
 
 class Metadata:
@@ -60,12 +59,16 @@ class Metadata:
         self, req: HttpRequest, resp: falcon.asgi.Response, model: str, version: str = ""
     ) -> None:
         catalogue = self._gateway.catalogue
-        resp.data = json_documents.write(await attempt(lambda: catalogue.metadata(model, version)))
+        resp.data = json_documents.write(
+            await catalogue.attempt(lambda: catalogue.metadata(model, version))
+        )
 
     async def config(
         self, req: HttpRequest, resp: falcon.asgi.Response, model: str, version: str = ""
     ) -> None:
-        model_version = await attempt(lambda: self._gateway.catalogue.find(model, version))
+        model_version = await self._gateway.catalogue.attempt(
+            lambda: self._gateway.catalogue.find(model, version)
+        )
         resp.data = model_version.config_text.encode()
 
     async def statistics(

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Coroutine, Mapping, Sequence
 from typing import Any, NamedTuple, Protocol
 
+from zmqtriton_floor.arena import INLINE_BYTES
 from zmqtriton_floor.datatypes import BY_NUMBER, BYTES, count_elements
 from zmqtriton_floor.errors import InvalidArgument, ZmqTritonError
 from zmqtriton_floor.signature import READABLE, Admission, Count, check_elements
@@ -25,6 +26,7 @@ from zmqtriton_frontends.inference.catalogue import Catalogue
 from zmqtriton_frontends.inference.client_regions import (
     NO_PLACES,
     Claim,
+    RegionContents,
     RegionSlice,
     flags_of_inputs,
 )
@@ -125,6 +127,14 @@ class CheckedRequest(NamedTuple):
     reports: tuple[Report, ...] = ()
     #: The regions that its stub may write outputs to itself. The last field, for with_claim().
     claim: Claim | None = None
+
+    @property
+    def is_large(self) -> bool:
+        """True if one of its tensors must be placed in shared memory."""
+        for tensor in self.body.inputs:
+            if type(tensor.data) is RegionContents or len(tensor.data) > INLINE_BYTES:
+                return True
+        return False
 
     def without_places(self) -> CheckedRequest:
         """Return the request without places: the frontend writes to clients' memory itself."""

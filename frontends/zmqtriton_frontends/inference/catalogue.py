@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from typing import Any
+from typing import Any, TypeVar
 
 from zmqtriton_floor.cache_keys import Keys, is_cached
 from zmqtriton_floor.datatypes import BY_CONFIG_NAME
@@ -50,6 +50,7 @@ _WHY_NOT_LOADED = {
 
 #: Finds the value of a header of a request, by its name in small letters.
 HeaderLookup = Callable[[bytes], str | None]
+_T = TypeVar("_T")
 
 
 class Catalogue:
@@ -242,6 +243,16 @@ class Catalogue:
         if model is None:
             raise NotFound(f"Request for unknown model: '{name}' version {number} is not found")
         return model
+
+    @staticmethod
+    async def attempt(step: Callable[[], _T], deadline_ns: int = 0) -> _T:
+        """Return the result of a step, if necessary after a model was loaded."""
+        try:
+            return step()
+        except NotLoaded as missing:
+            loading = missing.load(deadline_ns)
+        await loading
+        return step()
 
     def metadata(self, name: str, version: str = "") -> dict[str, Any]:
         """Return the answer of the metadata extension."""

@@ -9,13 +9,12 @@ from collections.abc import Callable
 from typing import Any
 
 from zmqtriton_frontends.inference.open_sequences import OpenSequences
-from zmqtriton_frontends.process.client_progress import ClientProgress
 from zmqtriton_frontends.process.ledger import ClientAccount, Ledger
 from zmqtriton_frontends.process.turns import ROUND_S, Cost, Turns
 
 
 class ConnectedClient(ClientAccount):
-    __slots__ = ("cost", "progress", "sequences", "turns")
+    __slots__ = ("cost", "sequences", "turns")
 
     def __init__(
         self,
@@ -36,8 +35,6 @@ class ConnectedClient(ClientAccount):
         self.cost = Cost(self.place, turns.clock())
         #: Sequences that the client has begun; its next connection may know nothing of them.
         self.sequences = OpenSequences(sequences_ended)
-        #: Progress with a request that comes, or an answer that is sent.
-        self.progress = ClientProgress()
 
     def take_turn(self, work: Callable[[], None]) -> None:
         """Do the work now, or after other clients' work if there is much."""

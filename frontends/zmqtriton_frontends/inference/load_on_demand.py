@@ -11,12 +11,11 @@ import asyncio
 import time
 from collections.abc import Awaitable, Callable, Coroutine
 from functools import partial
-from typing import Any, TypeVar
+from typing import Any
 
 from zmqtriton_floor.errors import DeadlineExceeded, Unavailable, ZmqTritonError, from_number
 
 _VERB = "demand"
-_T = TypeVar("_T")
 #: Calls the supervisor: Gateway.call().
 Call = Callable[[str, dict[str, Any]], Awaitable[Any]]
 
@@ -41,16 +40,6 @@ class NotLoaded(ZmqTritonError):
         of received bytes.
         """
         return self._demand.load(self._model, deadline_ns)
-
-
-async def attempt(step: Callable[[], _T], deadline_ns: int = 0) -> _T:
-    """Return the result of a step, if necessary after a model was loaded."""
-    try:
-        return step()
-    except NotLoaded as missing:
-        loading = missing.load(deadline_ns)
-    await loading
-    return step()
 
 
 class OnDemandLoader:

@@ -21,6 +21,7 @@ from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from typing import Any
 
+from zmqtriton_frontends.process.client_progress import ClientProgress
 from zmqtriton_frontends.process.futures import wake
 
 #: The keys of a request's share, and of its client, in its scope.
@@ -153,6 +154,7 @@ class ClientAccount:
         "moved",
         "owes",
         "place",
+        "progress",
     )
 
     def __init__(
@@ -176,6 +178,8 @@ class ClientAccount:
         self.moved = moved or int
         self.owes = owes or bool
         self.end = end
+        #: Progress with a request that comes, or an answer that is sent.
+        self.progress = ClientProgress()
         self._was_at = 0
         #: Number of checks in a row at which it had hardly moved.
         self._still = 0
@@ -310,6 +314,10 @@ class Ledger:
         self._addresses: dict[str, Address] = {}
         #: Number of refusals at the last check.
         self._refused = 0
+
+    def account(self, place: str = "", **hooks: Callable[[], Any]) -> ClientAccount:
+        """Return the account of a new client; `ClientAccount` has the hooks."""
+        return ClientAccount(self, place, **hooks)
 
     def enter(self, place: str, client: ClientAccount) -> Address:
         """Enter a client of an address; return the account of that address."""

@@ -13,23 +13,14 @@ from collections.abc import Callable
 from contextlib import suppress
 
 from zmqtriton_floor import wire
-from zmqtriton_floor.arena import INLINE_BYTES, block_of
+from zmqtriton_floor.arena import block_of
 from zmqtriton_floor.errors import ProtocolError
-from zmqtriton_floor.wire import Block, Reference, RequestBody, ResponseBody
-from zmqtriton_frontends.inference.client_regions import RegionContents
+from zmqtriton_floor.wire import Block, Reference, ResponseBody
 
 #: Seconds that a release waits for a message to travel with, unless more blocks wait than this
 #: number.
 _SEND_AFTER_S = 0.003
 _MAX_WAITING = 8
-
-
-def is_large(body: RequestBody) -> bool:
-    """True if a tensor of the request must be placed in shared memory."""
-    for tensor in body.inputs:
-        if type(tensor.data) is RegionContents or len(tensor.data) > INLINE_BYTES:
-            return True
-    return False
 
 
 def has_references(response: ResponseBody) -> bool:

@@ -13,7 +13,6 @@ import falcon
 import falcon.asgi
 
 from zmqtriton.sdk.frontend import Gateway, HttpRequest, Route, by_category, json_documents
-from zmqtriton.sdk.process import FrontendSettings
 from zmqtriton.sdk.wire import InvalidArgument
 
 CATEGORY = "steering"
@@ -30,15 +29,16 @@ _REFUSAL_OF_SERVER = (
 )
 
 
-def is_guarded(settings: FrontendSettings) -> bool:
+def is_guarded(gateway: Gateway) -> bool:
     """True if a key or a token guards these routes."""
-    guarded = by_category(settings.access.restrictions)
-    return CATEGORY in guarded or _GENERAL_CATEGORY in guarded or bool(settings.access.tokens)
+    access = gateway.settings.access
+    guarded = by_category(access.restrictions)
+    return CATEGORY in guarded or _GENERAL_CATEGORY in guarded or bool(access.tokens)
 
 
-def is_open(settings: FrontendSettings) -> bool:
+def is_open(gateway: Gateway) -> bool:
     """True if clients may steer models at all."""
-    return is_guarded(settings) or settings.models.control_mode == "explicit"
+    return is_guarded(gateway) or gateway.settings.models.control_mode == "explicit"
 
 
 class Operations:
@@ -46,10 +46,10 @@ class Operations:
 
     def __init__(self, gateway: Gateway) -> None:
         self._gateway = gateway
-        self._is_open = is_open(gateway.settings)
+        self._is_open = is_open(gateway)
         #: A key or a token guards steering. Without one, explicit mode lets clients steer models,
         #: but not drain the whole server.
-        self._is_guarded = is_guarded(gateway.settings)
+        self._is_guarded = is_guarded(gateway)
 
     def routes(self) -> list[Route]:
         return [

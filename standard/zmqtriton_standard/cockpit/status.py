@@ -22,7 +22,6 @@ from zmqtriton.sdk.frontend import (
     by_category,
     json_documents,
 )
-from zmqtriton.sdk.process import FrontendSettings
 from zmqtriton.sdk.wire import (
     ASLEEP,
     AT_REST,
@@ -57,13 +56,14 @@ _UNMEASURED = {"cpu_percent": None, "memory_bytes": None}
 _UNKNOWN: dict[str, float | None] = dict.fromkeys(_IDLE)
 
 
-def _has_key_of_logs(settings: FrontendSettings) -> bool:
-    guarded = by_category(settings.access.restrictions)
+def _has_key_of_logs(gateway: Gateway) -> bool:
+    guarded = by_category(gateway.settings.access.restrictions)
     return LOGS in guarded or GENERAL_OF_LOGS in guarded
 
 
-def _may_read_logs(settings: FrontendSettings) -> bool:
-    is_guarded = _has_key_of_logs(settings) or bool(settings.access.tokens)
+def _may_read_logs(gateway: Gateway) -> bool:
+    settings = gateway.settings
+    is_guarded = _has_key_of_logs(gateway) or bool(settings.access.tokens)
     return is_guarded or is_loopback(settings.http.bound_address)
 
 
@@ -71,11 +71,11 @@ class Status:
     def __init__(self, gateway: Gateway) -> None:
         self._gateway = gateway
         settings = gateway.settings
-        self._may_read_logs = _may_read_logs(settings)
+        self._may_read_logs = _may_read_logs(gateway)
         # errors say as much of requests as the log does, whose key the status does not ask for
-        self._may_read_errors = self._may_read_logs and not _has_key_of_logs(settings)
+        self._may_read_errors = self._may_read_logs and not _has_key_of_logs(gateway)
         self._may_load = settings.models.control_mode == "explicit"
-        self._may_restart = operations.is_open(settings)
+        self._may_restart = operations.is_open(gateway)
 
     def routes(self) -> list[Route]:
         of = "/v2/zmqtriton"

@@ -1,7 +1,9 @@
 """`zmqtriton deploy [KIND [DIRECTORY]]`: writes the files of a deployment, and says what to do.
 
 A kind is a folder of `deploy/`, which is installed as the package zmqtriton_deploy. This module
-knows no kind: the README.md of a kind has the text to print.
+knows no kind: it prints the README.md of a kind up to the first section. So a new kind is a folder
+with a README.md, which begins with a title, a table of the files with their places, and commands
+that work in the directory with the files.
 """
 
 from __future__ import annotations

@@ -15,7 +15,6 @@ from contextlib import suppress
 from pathlib import Path
 
 from zmqtriton.sdk.models import Quota
-from zmqtriton.sdk.supervisor import NoControlGroups
 
 #: A group of systemd's is its own unless it was delegated.
 _SYSTEMD_UNITS = (".service", ".scope", ".slice")
@@ -25,7 +24,7 @@ _DELEGATED = ("user.delegate", "trusted.delegate")
 def find_own_group(proc: Path = Path("/proc")) -> Path:
     """Return the directory of this process's group in the hierarchy of version 2.
 
-    Raises NoControlGroups.
+    Raises OSError.
     """
     root, mounted_at = _mount((proc / "self" / "mountinfo").read_text())
     lines = (proc / "self" / "cgroup").read_text().splitlines()
@@ -42,29 +41,27 @@ def _mount(mounts: str) -> tuple[str, str]:
         if after.startswith("cgroup2 "):
             words = before.split()
             return words[3], words[4]
-    raise NoControlGroups(
+    raise OSError(
         "there are no control groups of version 2; boot with systemd.unified_cgroup_hierarchy=1"
     )
 
 
 def check_own_group(own: Path, pid: int) -> None:
-    """Check that process `pid` may make groups below `own`, its group. Raises NoControlGroups."""
+    """Check that process `pid` may make groups below `own`, its group. Raises OSError."""
     if not (own / "cgroup.events").exists():
-        raise NoControlGroups(
-            "the server runs in the root of all control groups; start it under systemd"
-        )
+        raise OSError("the server runs in the root of all control groups; start it under systemd")
     if "memory" not in _words(own / "cgroup.controllers"):
-        raise NoControlGroups(f"{own} does not have the controller memory; enable it in its parent")
+        raise OSError(f"{own} does not have the controller memory; enable it in its parent")
     if own.name.endswith(_SYSTEMD_UNITS) and not _is_delegated(own):
-        raise NoControlGroups(f"systemd has not delegated {own}: set Delegate=yes")
+        raise OSError(f"systemd has not delegated {own}: set Delegate=yes")
     # Who has groups below has no processes, so whatever is here must be ours to move.
     others = {int(word) for word in _words(own / "cgroup.procs")} - {pid}
     if others:
-        raise NoControlGroups(
+        raise OSError(
             f"{own} has other processes ({len(others)}): start the server in a group of its own"
         )
     if not os.access(own, os.W_OK) or not os.access(own / "cgroup.procs", os.W_OK):
-        raise NoControlGroups(f"{own} is not writable; its owner must be the server's user")
+        raise OSError(f"{own} is not writable; its owner must be the server's user")
 
 
 def _is_delegated(group: Path) -> bool:
@@ -109,17 +106,14 @@ _KILLED = re.compile(r"^oom_kill [1-9]", re.MULTILINE)
 def prepare_control_groups(proc: Path = Path("/proc")) -> ControlGroups:
     """Move the server into a group of its own, so that models get groups next to it.
 
-    Call this before the process has children. Raises NoControlGroups.
+    Call this before the process has children. Raises OSError.
     """
-    try:
-        own, pid = find_own_group(proc), os.getpid()
-        if own.name == _OF_RELOADS:
-            own = leave_reload(own.parent, pid)
-        check_own_group(own, pid)
-        groups = ControlGroups(own, pid)
-        groups.begin()
-    except OSError as error:
-        raise NoControlGroups(str(error)) from None
+    own, pid = find_own_group(proc), os.getpid()
+    if own.name == _OF_RELOADS:
+        own = leave_reload(own.parent, pid)
+    check_own_group(own, pid)
+    groups = ControlGroups(own, pid)
+    groups.begin()
     return groups
 
 

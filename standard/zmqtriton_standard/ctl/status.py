@@ -41,7 +41,7 @@ _LONG_EXECUTION_S = 5.0
 #: Width of a terminal with room for the whole table; a narrower one gets no start times.
 _WIDE_COLUMNS = 120
 #: Tables with a row for each model.
-_OF_MODELS = ("processes", "counts", "quotas")
+_OF_MODELS = ("processes", "counts", "quotas", "kept")
 ON_DEMAND_HEADER = (
     "On demand",
     "Memory",
@@ -205,6 +205,11 @@ def _resource_row(entry: dict[str, Any]) -> Sequence[str]:
     return (entry["resource"], device, used, held or "-", ", ".join(entry["waiting"]) or "-")
 
 
+def _kept_row(entry: dict[str, Any]) -> Sequence[str]:
+    is_kept = "yes" if entry["is_kept"] else "no"
+    return entry["model"], str(entry["version"]), is_kept, entry["text"]
+
+
 #: The tables of a status below that of its processes: headers, and what makes a row of an entry.
 _TABLES: tuple[tuple[str, Sequence[str], Callable[[dict[str, Any]], Sequence[str]]], ...] = (
     ("counts", ("Model", "Answered", "Failed", "Pending", "Executions"), _count_row),
@@ -212,6 +217,7 @@ _TABLES: tuple[tuple[str, Sequence[str], Callable[[dict[str, Any]], Sequence[str
     ("quotas", ("Model", "Quota", "Limit", "Used", "Exceeded"), _quota_row),
     ("resources", ("Resource", "Device", "In use", "Held by", "Awaited by"), _resource_row),
     ("held", ("Held by", "Memory of", "Size"), _held_row),
+    ("kept", ("Loaded again", "Version", "Kept", "What, or why not"), _kept_row),
 )
 
 

@@ -81,7 +81,9 @@ class _Drained:
 class Draining(Feature):
     def __init__(self, core: CoreParts) -> None:
         super().__init__(core)
+        self._core = core
         #: Seconds between a request to stop and the stop: the server serves, but is not ready.
+        self._core = core
         self._exit_drain_s = core.policy.options_of(DrainingOptions).exit_drain_secs
         self._drained: dict[Key, _Drained] = {}
         #: The outcomes of those that are over.
@@ -155,9 +157,9 @@ class Draining(Feature):
     def _target(self, key: Key) -> Target:
         model, instance = key
         if not model:
-            return ServerTarget(self._server, self._audience)
+            return ServerTarget(self._core)
         target_model = self._find_model(model)
-        target: InstanceTarget | ModelTarget = ModelTarget(self._plan, self._server, target_model)
+        target: InstanceTarget | ModelTarget = ModelTarget(self._core, target_model)
         if instance:
             target = InstanceTarget(self._plan, target_model, instance)
         if target.has_ended:

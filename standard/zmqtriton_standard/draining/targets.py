@@ -13,13 +13,9 @@ from functools import partial
 from typing import Any, NamedTuple
 
 from zmqtriton.sdk.supervisor import (
-    All,
-    Audience,
+    CoreParts,
     Generation,
-    GenerationState,
-    HostServer,
     InstanceState,
-    KillRequested,
     Plan,
     Promise,
     ServedModel,
@@ -157,13 +153,13 @@ class Replacement:
     @property
     def is_void(self) -> bool:
         """True if the generation has ended or is ending, so that it cannot serve again."""
-        return self._generation.state is not GenerationState.SERVING
+        return not self._generation.is_serving
 
     def _end_now(self) -> None:
         """Do not wait for what the old instances execute."""
         for instance in self._leaving:
             if instance.state is InstanceState.DRAINING:
-                self._generation.handle(instance, KillRequested(_LATE))
+                self._generation.kill(instance, _LATE)
 
     async def fill(self, *, is_late: bool) -> None:
         """Start others once the old ones have left. Raises why one of them does not come up."""
@@ -214,19 +210,18 @@ class ServerTarget:
     has_ended = False
     ended_as = "stopping"
 
-    def __init__(self, server: HostServer, audience: Audience) -> None:
-        self._server = server
-        self._audience = audience
+    def __init__(self, core: CoreParts) -> None:
+        self._core = core
 
     def avoid(self) -> None:
         """Send clients elsewhere."""
-        self._audience.send_elsewhere()
-        self._audience.tell_frontends(wire.ServerDraining(1))
+        self._core.audience.send_elsewhere()
+        self._core.audience.tell_frontends(wire.ServerDraining(1))
 
     def accept(self) -> None:
         """Let clients use the target again."""
-        self._audience.take_back()
-        self._audience.tell_frontends(wire.ServerDraining(0))
+        self._core.audience.take_back()
+        self._core.audience.tell_frontends(wire.ServerDraining(0))
 
     def count(self, counts: Collection[Count] | None) -> tuple[int | None, float]:
         """Return the number of open requests and the time of the last one.
@@ -241,7 +236,7 @@ class ServerTarget:
 
     def follow(self, follow: Follow, *, is_late: bool) -> Promise[None]:
         """Take the step after the drain."""
-        self._server.stop()
+        self._core.server.stop()
         return Promise.kept(None)
 
 
@@ -249,10 +244,10 @@ class ModelTarget:
     allowed: tuple[Follow, ...] = (Follow.NOTHING, Follow.UNLOAD, Follow.RESTART)
     ended_as = "unloaded"
 
-    def __init__(self, plan: Plan, server: HostServer, model: ServedModel) -> None:
+    def __init__(self, core: CoreParts, model: ServedModel) -> None:
         self.name = f"model '{model.name}'"
-        self._plan = plan
-        self._server = server
+        self._plan = core.plan
+        self._server = core.server
         self._model = model
 
     @property
@@ -298,7 +293,7 @@ class ModelTarget:
         ]
         results = [self._plan.tell(each.fill(is_late=is_late)) for each in replacements]
         # each version comes back by itself, also if another one does not
-        await All(results)
+        await self._plan.until(lambda: all(each.is_over for each in results))
         for result in results:
             await result
 

@@ -12,10 +12,11 @@ import signal
 import sys
 
 from zmqtriton.sdk.models import EnvironmentSpec
-from zmqtriton.sdk.process import Lifeline, LifelineReporter, prctl, printable
+from zmqtriton.sdk.process import Lifeline, prctl
 from zmqtriton.sdk.wire import InternalError, Kind, Reason, ZmqTritonError, wire
 from zmqtriton_standard.environments.cache import EnvironmentCache
 from zmqtriton_standard.environments.prepare import prepare_environment
+from zmqtriton_standard.environments.reports import LifelineReporter, printable
 
 
 def main(arguments: list[str]) -> int:

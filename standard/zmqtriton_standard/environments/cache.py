@@ -20,8 +20,9 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from zmqtriton.sdk.models import file_state, users
-from zmqtriton.sdk.process import ByteCounter, Reporter, StepProgress
+from zmqtriton.sdk.process import StepProgress
 from zmqtriton.sdk.wire import InternalError
+from zmqtriton_standard.environments.reports import ByteCounter, Reporter
 
 ARCHIVES, BUILT, SUPPORT = "archives", "built", "support"
 KINDS = (ARCHIVES, BUILT, SUPPORT)

@@ -25,10 +25,7 @@ from zmqtriton.sdk.models import (
     Problem,
     Severity,
     Target,
-    error,
-    note,
     users,
-    warning,
 )
 from zmqtriton.sdk.wire import ZmqTritonError
 from zmqtriton_standard.environments.ahead import ModelEnvironment, read_environments
@@ -98,10 +95,10 @@ def _toml_problems(path: Path, text: str) -> Iterator[Problem]:
         import tomli as tomllib
     try:
         tomllib.loads(text)
-    except (ValueError, RecursionError) as error:
-        place = re.search(r"at line (\d+), column (\d+)", str(error))
+    except (ValueError, RecursionError):
+        place = re.search(r"at line (\d+), column (\d+)", str(Finding.error))
         line, column = map(int, place.groups()) if place else (0, 0)
-        yield replace(_warning(f"{error}"), path=str(path), line=line, column=column)
+        yield replace(_warning(f"{Finding.error}"), path=str(path), line=line, column=column)
 
 
 def chapters(target: Target) -> Iterator[Chapter]:
@@ -115,7 +112,7 @@ def judge_pythons(repositories: Iterable[str], options: Mapping[str, Any]) -> It
     environments = []
     for place, (model, environment, has_config) in _read(repositories, options):
         if not has_config:
-            finding = error(
+            finding = Finding.error(
                 f"model {model} cannot be loaded: {str(environment).splitlines()[0]}",
                 "This shows all that is wrong with it.",
                 f"zmqtriton check {shlex.quote(str(place / model))}",
@@ -125,7 +122,7 @@ def judge_pythons(repositories: Iterable[str], options: Mapping[str, Any]) -> It
         environments.append((model, environment))
         problem = _problem_of(environment)
         if problem:
-            finding = error(
+            finding = Finding.error(
                 f"model {model} has no usable Python: {problem}",
                 "Correct the model's parameters, or install what they name.",
                 f"zmqtriton-ctl env prepare {model}",
@@ -133,7 +130,7 @@ def judge_pythons(repositories: Iterable[str], options: Mapping[str, Any]) -> It
             yield replace(finding, model=model)
     building = [model for model, environment in environments if _is_built(environment)]
     if building and find_uv() is None:
-        yield error(
+        yield Finding.error(
             f"uv is missing, which builds the environments of {', '.join(building)}",
             "Install it beside the server.",
             f"{sys.executable} -m pip install uv",
@@ -204,7 +201,7 @@ def judge_cache(repositories: Iterable[str], options: Mapping[str, Any]) -> Iter
             f"findmnt -T {place.folder}",
         )
     elif place.free_bytes < _GIB:
-        yield warning(
+        yield Finding.warning(
             f"the disk of {path} has {place.free_bytes >> 20} MiB left; an environment "
             "of a model takes up to several GiB",
             f"Remove those that are no longer used, or free the disk. {advice}",
@@ -217,4 +214,4 @@ def _judge_by_need(
 ) -> Callable[..., Finding]:
     """Return `error` if a model's environment must be built, else `note`."""
     is_needed = any(_is_built(each.result) for _, each in _read(repositories, options))
-    return error if is_needed else note
+    return Finding.error if is_needed else Finding.note

@@ -22,8 +22,9 @@ from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 from zmqtriton.sdk.models import Environment
-from zmqtriton.sdk.process import Reporter, StepProgress, prctl
+from zmqtriton.sdk.process import StepProgress, prctl
 from zmqtriton.sdk.wire import InternalError, Kind
+from zmqtriton_standard.environments.reports import Reporter
 
 _PROBE_PROGRAM = os.path.join(
     os.path.dirname(os.path.dirname(prctl.__file__)), "zmqtriton_stub", "probe.py"

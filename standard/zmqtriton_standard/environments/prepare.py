@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import IO, Any
 
 from zmqtriton.sdk.models import Environment, EnvironmentSpec
-from zmqtriton.sdk.process import Reporter, StepProgress
+from zmqtriton.sdk.process import StepProgress
 from zmqtriton.sdk.wire import InternalError
 from zmqtriton_standard.environments import interpreters
 from zmqtriton_standard.environments.cache import ARCHIVES, BUILT, SUPPORT, EnvironmentCache
@@ -27,6 +27,7 @@ from zmqtriton_standard.environments.interpreters import (
     probe,
     server_interpreter,
 )
+from zmqtriton_standard.environments.reports import Reporter
 from zmqtriton_standard.environments.unpack import ArchiveLimits, environment_root, unpack
 
 # ------------------------------------------------------ from requirements, with uv

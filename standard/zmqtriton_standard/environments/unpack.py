@@ -24,8 +24,9 @@ from pathlib import Path
 from typing import IO, Any, NamedTuple
 
 from zmqtriton.sdk.models import Environment
-from zmqtriton.sdk.process import ByteCounter, Reporter, StepProgress
+from zmqtriton.sdk.process import StepProgress
 from zmqtriton.sdk.wire import InternalError, Unsupported
+from zmqtriton_standard.environments.reports import ByteCounter, Reporter
 
 
 class _Silence:

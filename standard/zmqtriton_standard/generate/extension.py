@@ -20,7 +20,6 @@ from zmqtriton.sdk.frontend import (
     ModelVersion,
     Route,
     admission,
-    are_wanted,
     infer,
     infer_request,
     json_documents,
@@ -121,7 +120,7 @@ class Generate:
         begun_ns: int,
     ) -> Ask:
         """Return a request; as in Triton its model gets no headers, unless an option is set."""
-        steps = self._inference.reports if are_wanted(req.header) else ()
+        steps = self._inference.reports.wanted_by(req.header)
         return Ask(
             target,
             read,

@@ -10,5 +10,6 @@ ADDON = AddOn(
     ),
     offers={
         "metrics.samples": ".sampler:Sampler",
+        "supervisor.feature": ".calls:HistoryCalls",
     },
 )

@@ -7,8 +7,8 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from zmqtriton.sdk.process import NvmlError, available_bytes
-from zmqtriton.sdk.supervisor import Generation, HelperOwner, Plan, Policy, Promise, actions
+from zmqtriton.sdk.process import available_bytes
+from zmqtriton.sdk.supervisor import CoreParts, Generation, HelperOwner, Plan, Promise, actions
 from zmqtriton.sdk.wire import Reason
 from zmqtriton_standard.memory.readings import (
     family,
@@ -24,9 +24,9 @@ HOST = -1
 Sizes = Counter[int]
 
 
-def budgets_of(policy: Policy) -> Sizes:
+def budgets_of(core: CoreParts) -> Sizes:
     """Return the configured limits by place: the machine, or a GPU."""
-    budgets = policy.options_of(OnDemandOptions)
+    budgets = core.policy.options_of(OnDemandOptions)
     return +Sizes({**dict(budgets.gpu_memory_budget), HOST: budgets.model_memory_budget})
 
 
@@ -64,7 +64,7 @@ class MemoryQuestion:
         try:
             for name, gpu, size in gpu_memory(models, self.models_by_gpu):
                 sums.setdefault(name, Sizes())[gpu] += size
-        except (OSError, NvmlError) as error:
+        except OSError as error:
             problem = str(error)
         of_forks = {name: own for name, pids in self.forks.items() if (own := _own_bytes(pids))}
         return MemoryReport(sums, available_bytes(), problem, of_forks)
@@ -97,13 +97,13 @@ class ModelProcesses(HelperOwner):
         models_by_gpu: dict[int, set[str]] = {gpu: set() for gpu in gpus}
         forks: dict[str, list[int]] = {}
         for generation in generations:
-            name, template = generation.blueprint.name, generation.template
+            name, templates = generation.blueprint.name, generation.templates
             serials = [one.serial for one in generation.instances if one.is_alive]
             pids = [pid for serial in serials if (pid := self._pids.get(serial))]
-            if template and not template.has_threads:
+            if templates and not templates[0].has_threads:
                 forks.setdefault(name, []).extend(pids)
-            origin = self._pids.get(template.serial) if template else None
-            model_by_pid.update(dict.fromkeys([*pids, origin] if origin else pids, name))
+            origins = [pid for one in templates if (pid := self._pids.get(one.serial))]
+            model_by_pid.update(dict.fromkeys([*pids, *origins], name))
             for one in generation.instances:
                 if one.is_alive and one.slot.kind == "GPU" and one.slot.device in models_by_gpu:
                     models_by_gpu[one.slot.device].add(name)

@@ -13,7 +13,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import NamedTuple
 
-from zmqtriton.sdk.process import Gpu, NvmlError
+from zmqtriton.sdk.process import Gpu
 from zmqtriton_standard.metrics.processes import read_stat
 
 _KIB = 1024
@@ -95,8 +95,8 @@ def gpu_memory(
     """Yield model, number of the GPU, and bytes, for each of these GPUs.
 
     Where the library lists no process, as in many containers, all memory that is in use on the GPU
-    counts, divided evenly between the models that have instances there. Raises OSError or NvmlError
-    if the driver does not answer; the latter also, at the end, for a GPU that does not exist.
+    counts, divided evenly between the models that have instances there. Raises OSError
+    if the driver does not answer, and at the end for a GPU that does not exist.
     """
     gpus = Gpu.chosen() if models_by_gpu else []
     for number in filter(range(len(gpus)).__contains__, models_by_gpu):
@@ -109,16 +109,16 @@ def gpu_memory(
             of_each = gpus[number].used_memory()[0] // len(here)
             yield from ((model, number, of_each) for model in here)
     if missing := [number for number in models_by_gpu if number >= len(gpus)]:
-        raise NvmlError(f"there is no GPU {missing[0]}; nvidia-smi lists them")
+        raise OSError(f"there is no GPU {missing[0]}; nvidia-smi lists them")
 
 
 def gpu_memory_of(pids: Container[int]) -> dict[int, dict[str, int]]:
     """Return the bytes of processes and their descendants, by number of the GPU.
 
-    Empty where the library fails or lists none. Raises OSError without a driver.
+    Empty without a driver, and where the library fails or lists none.
     """
     sizes: dict[int, dict[str, int]] = {}
-    with suppress(NvmlError):
+    with suppress(OSError):
         for number, gpu in enumerate(Gpu.chosen()):
             for pid, used in _used_by_process(gpu).items():
                 owner = pid

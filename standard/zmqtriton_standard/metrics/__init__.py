@@ -8,5 +8,8 @@ from zmqtriton.sdk import AddOn, Process
 ADDON = AddOn(
     "metrics",
     process=Process(".", title="Metrics", is_on_demand=True),
-    offers={"embedded.scraper": ".scraper:Scraper"},
+    offers={
+        "embedded.scraper": ".scraper:Scraper",
+        "supervisor.feature": (".client_counts:ClientCounts", ".loop_table:LoopTable"),
+    },
 )

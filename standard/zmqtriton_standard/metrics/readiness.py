@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
-from zmqtriton.sdk.frontend import Catalogue
+from zmqtriton.sdk.frontend import Gateway
 from zmqtriton.sdk.wire import Reason
 from zmqtriton_standard.metrics.model_metrics import labels_text, model_labels
 
@@ -20,20 +20,21 @@ _TROUBLE_TEXT = (
 _SERVER, _MODEL = "zmqtriton_ready", "zmqtriton_model_ready"
 
 
-def render(catalogue: Catalogue) -> str:
+def render(gateway: Gateway) -> str:
     """Return the text; models that are unloaded, or wait for a first request, have no series."""
     lines = [
         f"# HELP {_SERVER} 1 if the server and all models that should serve can execute",
         f"# TYPE {_SERVER} gauge",
-        f"{_SERVER} {int(catalogue.is_ready())}",
+        f"{_SERVER} {int(gateway.catalogue.is_ready())}",
         f"# HELP {_MODEL} 1 if a version that should serve can execute",
         f"# TYPE {_MODEL} gauge",
-        *_models(catalogue),
+        *_models(gateway),
     ]
     return "".join(f"{line}\n" for line in lines)
 
 
-def _models(catalogue: Catalogue) -> Iterator[str]:
+def _models(gateway: Gateway) -> Iterator[str]:
+    catalogue = gateway.catalogue
     for name, versions in catalogue.versions().items():
         if not versions:  # it cannot be read
             yield f"{_MODEL}{labels_text(**model_labels(name, '', {}))} 0"

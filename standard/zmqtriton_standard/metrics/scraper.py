@@ -69,7 +69,7 @@ class Scraper:
                 gpus.render() if gpus is not None else "",
                 exposition.render_machine(self._machine, statistics["zmqtriton"].get("cache", {})),
                 own.render_load(self._load) if self._load is not None else "",
-                readiness.render(gateway.catalogue),
+                readiness.render(gateway),
                 own.render(statistics["zmqtriton"], status),
                 own.render_certificates(self._certificates),
                 readiness.render_troubles(status, config_of),

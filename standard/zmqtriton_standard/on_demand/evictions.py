@@ -14,7 +14,7 @@ from collections import Counter
 from collections.abc import Collection, Iterable, Mapping
 from typing import Any, NamedTuple
 
-from zmqtriton.sdk.supervisor import Plan, Policy, ServedModel, reaches
+from zmqtriton.sdk.supervisor import CoreParts, Plan, ServedModel, reaches
 from zmqtriton.sdk.wire import Kind, Reason, Unavailable, ZmqTritonError
 from zmqtriton_standard.memory.measurements import HOST, Sizes, budgeted_gpus, budgets_of
 from zmqtriton_standard.on_demand import OnDemandOptions
@@ -171,11 +171,12 @@ class Room(NamedTuple):
 
 
 class Evictor:
-    def __init__(self, plan: Plan, models: Mapping[str, ServedModel], policy: Policy) -> None:
-        self._plan = plan
-        self._models = models
-        self._budgets = budgets_of(policy)
-        self.usage = ModelUsage(plan, models, policy.options_of(OnDemandOptions).unload_idle_after)
+    def __init__(self, core: CoreParts) -> None:
+        self._plan = core.plan
+        self._models = core.server.models
+        self._budgets = budgets_of(core)
+        idle_after_s = core.policy.options_of(OnDemandOptions).unload_idle_after
+        self.usage = ModelUsage(core.plan, self._models, idle_after_s)
         self._asleep_s: dict[str, float] = {}
         #: Models with instances that may be asleep.
         self._sleepers: set[str] = set()

@@ -7,7 +7,7 @@ was unloaded by name is not loaded. Does no I/O.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -17,7 +17,6 @@ from zmqtriton.sdk.supervisor import (
     CoreParts,
     Feature,
     HelperOwner,
-    PlanTimer,
     Promise,
     Scope,
     Verb,
@@ -75,15 +74,15 @@ class OnDemandLoader(Feature):
         self._names: set[str] = set()
         self._listed_s = float("-inf")
         self._is_listing, self._listing_error = False, ""
-        self._evictions = Evictor(core.plan, core.server.models, core.policy)
+        self._evictions = Evictor(core)
         self._processes = ModelProcesses(core.plan)
         self._gpu_problem = ""
         #: Timers of the sleep calls in progress, by model.
-        self._falling_asleep: dict[str, PlanTimer] = {}
+        self._falling_asleep: dict[str, Callable[[], None]] = {}
         self._is_refreshing = False
         #: Promises that are kept after the refresh that begins next.
         self._refreshed: list[Promise[None]] = []
-        self._timer: PlanTimer | None = None
+        self._end_timer: Callable[[], None] | None = None
 
     # ----------------------------------------------------------- what is asked
 
@@ -294,7 +293,7 @@ class OnDemandLoader(Feature):
         called = list(names)
         for name in called:
             give_up = partial(self._on_sleep_ended, name, why, late)
-            self._falling_asleep[name] = self._plan.call_later(SLEEP_WITHIN_S, give_up)
+            self._falling_asleep[name] = self._plan.call_later(SLEEP_WITHIN_S, give_up).cancel
         for name in called:
             self._plan.tell(self._put_one_to_sleep(name, why))
 
@@ -307,10 +306,10 @@ class OnDemandLoader(Feature):
             self._on_sleep_ended(name, why, None)
 
     def _on_sleep_ended(self, name: str, why: str, error: ZmqTritonError | None) -> None:
-        timer = self._falling_asleep.pop(name, None)
-        if timer is None:
+        end_timer = self._falling_asleep.pop(name, None)
+        if end_timer is None:
             return  # it was given up
-        timer.cancel()
+        end_timer()
         if error is None:
             self._plan.log("I", f"put '{name}' to sleep: {why}")
         else:
@@ -323,17 +322,16 @@ class OnDemandLoader(Feature):
 
     def _watch(self) -> None:
         """Look from time to time for models that were idle for too long, or take much memory."""
-        if self._timer is not None:
-            self._timer.cancel()
-            self._timer = None
+        if self._end_timer is not None:
+            self._end_timer()
+            self._end_timer = None
         pause_s = min(self._evictions.usage.shortest_idle_limit_s() / 4, MAX_CHECK_INTERVAL_S)
         if self._evictions.has_candidates and not self._server.is_stopping:
-            self._timer = self._plan.call_later(
-                max(pause_s, MIN_CHECK_INTERVAL_S), self._on_check_due
-            )
+            timer = self._plan.call_later(max(pause_s, MIN_CHECK_INTERVAL_S), self._on_check_due)
+            self._end_timer = timer.cancel
 
     def _on_check_due(self) -> None:
-        self._timer = None
+        self._end_timer = None
         self._plan.tell(self._enforce_limits())
 
     async def _enforce_limits(self) -> None:

@@ -1,10 +1,14 @@
-"""Operations on serving models: restarts, stacks of processes, and repositories."""
+"""Operations on serving models: restarts, stacks, repositories, and connections."""
 
 from zmqtriton.sdk import AddOn
 
 ADDON = AddOn(
     "operations",
     offers={
-        "supervisor.feature": (".operations:Operations", ".repositories:RepositoryRegistry"),
+        "supervisor.feature": (
+            ".connections:ConnectionCalls",
+            ".operations:Operations",
+            ".repositories:RepositoryRegistry",
+        ),
     },
 )

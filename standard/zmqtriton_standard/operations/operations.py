@@ -11,7 +11,6 @@ from zmqtriton.sdk.supervisor import (
     Feature,
     Generation,
     InstanceState,
-    KillRequested,
     Promise,
     StubPlace,
     Verb,
@@ -107,5 +106,5 @@ class Operations(Feature):
 def _end(instances: Sequence[tuple[Generation, StubPlace]]) -> int:
     """End instances, which are then replaced; return their number."""
     for generation, instance in instances:
-        generation.handle(instance, KillRequested(_REASON))
+        generation.kill(instance, _REASON)
     return len(instances)

@@ -11,7 +11,6 @@ from functools import partial
 from typing import Any
 
 from zmqtriton.sdk.supervisor import (
-    HOW_TO_BE_EXPLICIT,
     ControlCall,
     CoreParts,
     Feature,
@@ -70,8 +69,8 @@ class RepositoryRegistry(Feature):
         if not self._is_explicit:
             noun = "registration" if is_registration else "unregistration"
             raise Unsupported(
-                f"repository {noun} is not allowed if model control mode is not EXPLICIT"
-                + HOW_TO_BE_EXPLICIT
+                f"repository {noun} is not allowed if model control mode is not EXPLICIT. Start "
+                "the server with --model-control-mode=explicit"
             )
         path = arguments.get("path")
         if not isinstance(path, str) or not path.startswith("/") or "\0" in path:

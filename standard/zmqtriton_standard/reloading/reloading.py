@@ -11,8 +11,6 @@ from functools import partial
 from typing import Any
 
 from zmqtriton.sdk.supervisor import (
-    UNLOADED,
-    All,
     ControlCall,
     CoreParts,
     Feature,
@@ -20,10 +18,8 @@ from zmqtriton.sdk.supervisor import (
     ServedModel,
     Verb,
     actions,
-    find_gone,
-    is_silent,
 )
-from zmqtriton.sdk.wire import Reason, ZmqTritonError
+from zmqtriton.sdk.wire import Kind, Reason, ZmqTritonError
 from zmqtriton_standard.reloading import ReloadingOptions
 
 #: Seconds between two looks at the files, and before the look that confirms a change.
@@ -77,8 +73,8 @@ def _why_not_loaded(model: ServedModel) -> str:
     """Return the reason of the last load's failure; "" if it is not known."""
     if model.history.read_problem:
         return model.history.read_problem.text
-    reasons = [v.reason for v in model.versions.values() if v.reason not in (None, UNLOADED)]
-    return "; ".join(reason.text for reason in reasons if reason)
+    reasons = [version.reason for version in model.versions.values() if version.reason]
+    return "; ".join(reason.text for reason in reasons if reason.kind != Kind.UNLOADED)
 
 
 class FileWatch:
@@ -148,7 +144,7 @@ class ReloadCalls(Feature):
 
     async def _reload_listed(self, listing: dict[str, Reason | None]) -> dict[str, Any]:
         report = _Report()
-        gone = find_gone(self._server.models, listing)
+        gone = [each for each in self._server.models.values() if each.is_gone_from(listing)]
         if self._is_explicit:
             # only who has loaded them unloads them
             report.outcomes["gone"] = [model.name for model in gone if _is_in_use(model)]
@@ -156,7 +152,7 @@ class ReloadCalls(Feature):
         reloaded = []
         for model in self._choose(listing):
             problem = listing[model.name]
-            if problem is not None and is_silent(problem):
+            if problem is not None and problem.kind == Kind.REPOSITORY_SILENT:
                 report.failures[model.name] = problem.text
             else:
                 reloaded.append(model)
@@ -167,7 +163,7 @@ class ReloadCalls(Feature):
         for model in reloaded:
             model.history.is_directory_gone = False
             ends.append(self._plan.tell(report.of_load(model, model.poll(0.0))))
-        await All(ends)
+        await self._plan.until(lambda: all(each.is_over for each in ends))
         return report.document
 
     def _choose(self, names: Iterable[str]) -> list[ServedModel]:

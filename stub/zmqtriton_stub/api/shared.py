@@ -52,6 +52,16 @@ def shared(name: str, make: Callable[[], _Made]) -> _Made:
         return made
 
 
+def names() -> set[str]:
+    """Return the names of all values."""
+    return set(_named)
+
+
+def forget(name: str) -> None:
+    """Drop a value of this process; the next caller makes another."""
+    _named.pop(name, None)
+
+
 def _forget_threads() -> None:
     """In a fork, release what threads of the parent held, and drop values they were making."""
     for name, one in list(_named.items()):

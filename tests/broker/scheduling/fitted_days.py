@@ -79,7 +79,7 @@ class FittedDay:
         queue.pop_batch = self._checked_batch
 
     def _config(self) -> dict[str, Any]:
-        dice, texts = self.dice, {}
+        dice, texts = self.dice, dict[str, str]()
         if self.cost:
             texts |= {"BATCH_COST": self.cost, "MAX_BATCH_COST": str(self.budget)}
         if self.like:

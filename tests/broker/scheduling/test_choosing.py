@@ -17,7 +17,7 @@ from tests.broker.scheduling.batch_loads import (
     config_of,
     poisson,
 )
-from zmqtriton.broker.scheduling.choosing import BatchChoice, Durations, Pair, Trace
+from zmqtriton.broker.scheduling.choosing import Arrivals, BatchChoice, Durations, Pair
 from zmqtriton.broker.scheduling.fitting import queue_of
 from zmqtriton.config.batch_delays import target_of
 
@@ -96,7 +96,7 @@ def test_a_change_of_load_is_followed_within_seconds() -> None:
 
 def test_a_replay_is_what_the_queue_does() -> None:
     times = [*poisson(random.Random(2), 500, 6)]
-    trace = Trace((round(at * SECOND), 1) for at in times)
+    trace = Arrivals((round(at * SECOND), 1) for at in times)
     durations = Durations({rows: round(LAWS["affine"](rows) * MS) for rows in range(1, MOST + 1)})
     for delay_us, size in ((0, MOST), (2000, 8), (9000, 4)):
         run = LoadRun(config_of(delay_us, size), LAWS["affine"], 2, spread=0, skipped=0)

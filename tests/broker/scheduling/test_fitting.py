@@ -124,6 +124,7 @@ def test_costs_are_measured(measure: str, tensor: wire.Tensor, cost: float) -> N
         ("shape(A)", texts(3, 0, 4), (4,)),
         ("shape(A)", wire.Tensor("A", STRING, [2, 1], _ELSEWHERE), (3992,)),
         ("value(A)", numbers(5, -3, 2), (5,)),
+        ("shape(A)", wire.Tensor("A", INT32, [0, 2**40, 3], b""), (0, 0)),
         ("shape(A)", wire.Tensor("B", INT32, [1, 1], b"1234"), ()),
     ],
 )
@@ -148,6 +149,7 @@ def test_a_body_that_cannot_be_read_has_no_cost_and_the_stub_refuses_it() -> Non
     meter = Meter(config(BATCH_COST="value(A)", MAX_BATCH_COST="9"))
 
     assert meter.size(b"body") == meter.size(body(wire.Tensor("A", INT32, [1, 1], b"123")))
+    assert meter.size(b"body") == meter.size(body(wire.Tensor("A", 99, [1, 1], b"1234")))
 
 
 _SETTINGS: tuple[dict[str, str], ...] = (
@@ -177,6 +179,40 @@ def test_the_broker_makes_the_batches_of_the_picture(
     for batch in batches:
         works = world.finish_batch(S)
         assert batch == tuple(pictures.LENGTHS[work.id] for work in works)
+
+
+def test_sizes_of_requests_that_have_left_are_not_kept() -> None:
+    world = BrokerHarness.serving(config=config(BATCH_LIKE="shape(A)"))
+    for number in range(1, 50):
+        world.infer(F, request(number), body=body(numbers(1)))
+        world.cancel(F, number)
+    queue: Any = world.core.generations.schedulers[1].queue
+
+    assert len(queue.levels.arrived) <= 1
+
+
+def test_requests_that_are_put_back_are_in_both_orders_of_the_figures() -> None:
+    world = BrokerHarness.serving(config=config(BATCH_LIKE="shape(A)"))
+    for number, length in enumerate([9, 1, 9, 1, 9, 1, 9, 1], 1):
+        tensor = numbers(*[0] * length, shape=[1, length])
+        world.infer(F, request(number), body=body(tensor))
+    queue: Any = world.core.generations.schedulers[1].queue
+
+    queue.put_back(queue.pop_batch(world.now))
+    while queue.pop_batch(world.now):
+        pass
+
+    assert {"input": "A", "real": 76, "padded": 76, "otherwise": 108} == queue.report()["padding"]
+
+
+def test_batches_that_end_at_the_budget_are_counted_and_those_that_are_full_are_not() -> None:
+    world = BrokerHarness.serving(config=config(BATCH_COST="elements(A)", MAX_BATCH_COST="10"))
+    for number, length in enumerate([6, 6, 1, 1, 1, 1, 1]):
+        world.infer(F, request(number), body=body(numbers(*[0] * length, shape=[1, length])))
+    world.add_stub(S)
+
+    assert [1, 4, 2] == [len(world.finish_batch(S)) for _ in range(3)]
+    assert 1 == world.figures()["batching"]["spent"]
 
 
 def test_what_likeness_would_save_is_estimated_without_it() -> None:

@@ -18,7 +18,7 @@ from zmqtriton.diagnosis.facts.readings import ROOT
 from zmqtriton.diagnosis.facts.silence import find_silent
 from zmqtriton.diagnosis.facts.target import RunningServer, Target
 from zmqtriton.diagnosis.rules import servers
-from zmqtriton.findings import Finding, Severity, error, note, warning
+from zmqtriton.findings import Finding, Severity
 from zmqtriton_standard.environments import findings as environments
 
 pytestmark = pytest.mark.slow
@@ -49,7 +49,10 @@ def test_nothing_is_said_of_a_machine_that_is_well(
 
 
 def test_errors_come_first_and_each_finding_once() -> None:
-    subjects = {"a": [note("3", ".")], "b": [*2 * [warning("2", ".")], error("1", ".")]}
+    subjects = {
+        "a": [Finding.note("3", ".")],
+        "b": [*2 * [Finding.warning("2", ".")], Finding.error("1", ".")],
+    }
 
     assert list(Severity) == [finding.severity for finding in examine(subjects)]
 
@@ -146,7 +149,7 @@ def test_what_cannot_be_read_is_told_and_the_rest_is_judged(tmp_path: Path) -> N
 
 def test_what_was_found_before_a_subject_failed_is_kept() -> None:
     def judge() -> Iterator[Finding]:
-        yield error("it is full", "Empty it.", "rm")
+        yield Finding.error("it is full", "Empty it.", "rm")
         Path("/nowhere/limits").read_text()
 
     assert [

@@ -14,7 +14,7 @@ from zmqtriton_floor.settings.frontends import Restriction
 from zmqtriton_floor.wire import RequestBody, Tensor
 from zmqtriton_frontends.entrance.ask import Ask, Content
 from zmqtriton_frontends.entrance.forwarding import Forwarding
-from zmqtriton_frontends.entrance.reports import Reports, are_wanted
+from zmqtriton_frontends.entrance.reports import Reports
 from zmqtriton_frontends.inference import load_metrics
 from zmqtriton_frontends.inference.admission import (
     CheckedRequest,
@@ -60,7 +60,7 @@ class Frontend(FakeGateway):
     ],
 )
 def test_headers_ask(headers: dict[bytes, str], wants: bool) -> None:
-    assert wants is are_wanted(headers.get)
+    assert wants is bool(Frontend().reports.wanted_by(headers.get))
 
 
 def test_the_load_as_bytes_has_a_name_of_its_own() -> None:

@@ -39,21 +39,18 @@ class Frame(NamedTuple):
 class Heard(Http2Stream):
     """Keeps what happened to it."""
 
-    __slots__ = ("data", "events", "headers", "place")
-
     def __init__(self, connection: Http2Connection, number: int, headers: Headers) -> None:
         super().__init__(connection, number)
         self.headers = headers
-        self.events: list[str] = []
+        self.events = ["begin"]
         self.data = b""
         #: Where it wants its data.
         self.place = memoryview(b"")
 
-    def on_begin(self) -> None:
-        self.events.append("begin")
-
     def on_data(self, data: memoryview) -> None:
         self.data += data
+        if self.was_ended:
+            self.on_end()
 
     def room(self) -> memoryview:
         return self.place

@@ -398,6 +398,21 @@ def test_resets_that_a_client_causes_are_its_own(talk: Talk) -> None:
     assert frames.ENHANCE_YOUR_CALM == talk.goaway()[0]
 
 
+def test_data_written_to_their_place_may_be_the_last_reset_of_a_client(talk: Talk) -> None:
+    talk.open(1)
+    talk.send(h2.reset_frame(1) * 10_000)  # as many as a client has at once
+    block = talk.block(**{"content-length": "600"})
+    talk.send(h2.frame(h2.HEADERS, h2.END_HEADERS, 3, block))
+    talk.streams[3].place = memoryview(bytearray(1000))
+    talk.send(h2.frame(h2.DATA, h2.END_STREAM, 3, bytes(500))[:100])
+    assert not talk.connection.fault
+
+    talk.connection.filled(len(talk.connection.room()))
+
+    assert talk.connection.fault
+    assert talk.connection.fault.code == frames.ENHANCE_YOUR_CALM
+
+
 def test_windows_of_streams_that_have_ended_cost_their_client(talk: Talk) -> None:
     talk.open(1)
     talk.send(h2.reset_frame(1))

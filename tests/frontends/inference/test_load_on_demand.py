@@ -32,7 +32,7 @@ from zmqtriton_frontends.inference.load_metrics import (
     write,
     write_binary,
 )
-from zmqtriton_frontends.inference.load_on_demand import NotLoaded, OnDemandLoader, attempt
+from zmqtriton_frontends.inference.load_on_demand import NotLoaded, OnDemandLoader
 
 # ---------------------------------------------------------------------- load on demand
 # Clients in a frontend that wait for a model to be loaded.
@@ -119,7 +119,7 @@ async def test_a_model_that_is_nowhere_keeps_its_own_error() -> None:
     supervisor.answer.set_result(False)
 
     with pytest.raises(NotLoaded) as missing:
-        await attempt(lambda: supervisor.catalogue.find("nobody"))
+        await supervisor.catalogue.attempt(lambda: supervisor.catalogue.find("nobody"))
 
     assert "Request for unknown model: 'nobody' is not found" == missing.value.text
     assert InvalidArgument.http_status == missing.value.http_status

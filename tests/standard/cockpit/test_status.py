@@ -69,7 +69,7 @@ class Gateway(FakeGateway):
             "logs": {"lines": LINES, "last": 9, "lost": 0},
         }
 
-    async def call(self, verb: str, arguments: dict[str, Any]) -> Any:
+    async def call(self, verb: str, arguments: dict[str, Any], client: str = "") -> Any:
         await super().call(verb, arguments)
         answer = self.answers[verb]
         if isinstance(answer, ZmqTritonError):

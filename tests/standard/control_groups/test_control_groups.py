@@ -1,4 +1,4 @@
-"""The files of control groups, their place, and the reasons why there can be none."""
+"""The files of control groups, their place, the reasons why there can be none; and the report."""
 
 from __future__ import annotations
 
@@ -8,17 +8,20 @@ import sys
 import textwrap
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
-from zmqtriton.config.parameters import Quota
-from zmqtriton.supervisor.machine.processes.quotas import NoControlGroups
+from tests.supervisor.features.core_parts import core_parts
+from zmqtriton.config.parameters import Quota, QuotaUse
 from zmqtriton_standard.control_groups.groups import (
     ControlGroups,
     check_own_group,
     find_own_group,
     leave_reload,
 )
+from zmqtriton_standard.control_groups.report import QuotaReport
 
 PID, STUB = 100, 200
 
@@ -100,7 +103,8 @@ def test_a_kill_for_another_limit_is_not_this_one(
 _KERNEL = """
     import os, subprocess, sys, time
     from pathlib import Path
-    from zmqtriton.config.parameters import Quota
+    from tests.supervisor.features.core_parts import core_parts
+from zmqtriton.config.parameters import Quota, QuotaUse
     from zmqtriton_standard.control_groups.groups import prepare_control_groups
 
     groups = prepare_control_groups()
@@ -213,7 +217,7 @@ def test_version_1_has_none(machine: Machine) -> None:
     machine.mount("/", kind="cgroup")
     machine.enter("/")
 
-    with pytest.raises(NoControlGroups, match="there are no control groups of version 2"):
+    with pytest.raises(OSError, match="there are no control groups of version 2"):
         find_own_group(machine.proc)
 
 
@@ -234,7 +238,7 @@ def test_a_group_of_its_own_will_do(machine: Machine) -> None:
 def test_the_reason_is_told(machine: Machine, path: str, how: dict[str, str], reason: str) -> None:
     if os.geteuid() and path.endswith(".service"):
         pytest.skip("what belongs to another user than root is delegated")
-    with pytest.raises(NoControlGroups, match=reason):
+    with pytest.raises(OSError, match=reason):
         check_own_group(machine.make(path, **how), PID)
 
 
@@ -245,7 +249,7 @@ def test_a_group_must_be_ours_to_write(
     group = machine.make("service")
     monkeypatch.setattr(os, "access", lambda path, mode: Path(path).name != name)
 
-    with pytest.raises(NoControlGroups, match="is not writable"):
+    with pytest.raises(OSError, match="is not writable"):
         check_own_group(group, PID)
 
 
@@ -254,5 +258,40 @@ def test_the_root_belongs_to_everybody(machine: Machine) -> None:
     group = machine.make("root")
     (group / "cgroup.events").unlink()
 
-    with pytest.raises(NoControlGroups, match="the root of all control groups"):
+    with pytest.raises(OSError, match="the root of all control groups"):
         check_own_group(group, PID)
+
+
+# ----------------------------------------------------------------------- report
+def describe(quotas: list[Quota], counts: list[dict[str, Any]] | None = None) -> Any:
+    generations = {
+        n: SimpleNamespace(blueprint=SimpleNamespace(quota=q)) for n, q in enumerate(quotas)
+    }
+    info = SimpleNamespace(quota_use=lambda model: QuotaUse(1, 2, 3, 4), quotas_kept_by=str)
+    server = SimpleNamespace(generations=generations)
+    return QuotaReport(core_parts(info=info, server=server)).describe(counts or [])["quotas"]
+
+
+@pytest.mark.row("L22")
+def test_each_limit_is_a_row() -> None:
+    rows = describe([Quota("m", 100, 200, 300), Quota("m", 100, 200, 300), Quota("free")])
+
+    assert [
+        ("m", "max_segment_bytes", 100, 1, 2),
+        ("m", "max_memory_bytes", 200, 3, 4),
+        ("m", "cpu_weight", 300, None, None),
+    ] == [tuple(row.values()) for row in rows]
+
+
+@pytest.mark.row("L22")
+def test_versions_share_a_pace_and_are_refused_each_by_itself() -> None:
+    pace = {"per_second": 2.0, "last_second": 1, "refused": 3}
+    counts: list[dict[str, Any]] = [
+        {"model": "m", "pace": pace},
+        {"model": "m", "pace": pace},
+        {"model": "free"},
+    ]
+
+    [row] = describe([], counts)
+
+    assert ("m", "max_executions_per_second", 2.0, 1, 6) == tuple(row.values())

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from tests.supervisor.features.core_parts import core_parts
 from zmqtriton_floor.errors import InvalidArgument
 from zmqtriton_standard.draining.targets import (
     DRAIN_TRANSITIONS,
@@ -16,9 +17,6 @@ from zmqtriton_standard.draining.targets import (
     Follow,
     ServerTarget,
 )
-
-#: Of a server that is only asked to count.
-UNUSED: Any = None
 
 
 @pytest.mark.row("L14")
@@ -45,7 +43,7 @@ def test_it_waits_for_who_comes_all_the_same() -> None:
 def test_as_long_as_nobody_can_count_something_may_be_under_way() -> None:
     drain = Drain(DrainWish(quiet_s=1.0), 10.0)
 
-    drain.observe(*ServerTarget(UNUSED, UNUSED).count(None), 20.0)
+    drain.observe(*ServerTarget(core_parts()).count(None), 20.0)
 
     assert not drain.has_drained(100.0)
 

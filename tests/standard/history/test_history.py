@@ -15,6 +15,7 @@ from typing import Any
 
 import pytest
 
+from tests.supervisor.world import SupervisorHarness, make_blueprint
 from tests.support.waiting import eventually
 from zmqtriton_floor import wire
 from zmqtriton_floor.errors import InvalidArgument, Unavailable, Unsupported
@@ -330,3 +331,25 @@ def test_a_reader_gets_the_models_that_it_may_see() -> None:
 )
 def test_a_wrong_question_is_refused(verb: str, arguments: dict[str, Any], error: Any) -> None:
     assert error.number == ask(Sampler(Gateway(), MachineLoad(1)), verb, **arguments)  # type: ignore[arg-type]
+
+
+# ------------------------------------------------------- calls of the supervisor
+def started(*roles: str) -> SupervisorHarness:
+    return SupervisorHarness(make_blueprint("m"), frontend_roles=("http", *roles)).start()
+
+
+def test_a_refusal_of_the_metrics_process_comes_back() -> None:
+    world = started("metrics")
+
+    call = world.call("history", {"seconds": -1})
+    [question] = world.messages_to("metrics", wire.Call)
+    world.receive(world.serial("metrics"), wire.CallResult(question.id, 4, "no", "null"))
+
+    assert (4, "no") == call.error
+
+
+def test_without_a_metrics_process_the_answer_names_the_option() -> None:
+    number, text = started().call("history").error
+
+    assert Unsupported.number == number
+    assert "--allow-metrics=false" in text

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+from types import SimpleNamespace
 from typing import Any
 
 from prometheus_client.parser import text_string_to_metric_families
@@ -134,10 +135,10 @@ def news(name: str, **changed: Any) -> VersionInfo:
 
 
 def readiness_lines(*messages: VersionInfo) -> list[str]:
-    catalogue = Catalogue()
+    gateway: Any = SimpleNamespace(catalogue=Catalogue())
     for message in messages:
-        catalogue.update(message)
-    return [line for line in readiness.render(catalogue).splitlines() if line[0] != "#"]
+        gateway.catalogue.update(message)
+    return [line for line in readiness.render(gateway).splitlines() if line[0] != "#"]
 
 
 def of(model: str) -> str:

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from tests.standard.memory.world_memory import WorldMemory
+from tests.supervisor.settings import failed
 from tests.supervisor.world import (
     HANGS,
     LOADS,
@@ -15,7 +16,6 @@ from tests.supervisor.world import (
     make_blueprint,
     make_ensemble,
 )
-from zmqtriton.supervisor.story import failed
 from zmqtriton_floor import wire
 from zmqtriton_floor.errors import InternalError, Unavailable
 from zmqtriton_standard.on_demand.evictions import GRACE_S

@@ -3,71 +3,12 @@
 from __future__ import annotations
 
 import itertools
-from typing import Any
 
 import pytest
 
 from tests.supervisor.world import Call, SupervisorHarness, make_blueprint
-from zmqtriton.supervisor.control.server_status import Clients, LoopTurnsTable, describe_holders
+from zmqtriton.supervisor.control.server_status import describe_holders
 from zmqtriton_floor.errors import InvalidArgument
-
-# ----------------------------------------------------------------------- server status
-# Figures of frontends about their clients.
-
-
-MEMORY = {"requests_bytes": 1, "answers_bytes": 2, "requests_refused": 3, "answers_refused": 4}
-
-
-def figures(answers: int, **more: Any) -> dict[str, Any]:
-    return {"role": "http", "connections": 2, "counts": {"answers": {"200": answers}}, **more}
-
-
-def total(clients: Clients) -> int:
-    [row] = clients.describe()
-    assert ("http", "answers", "200") == (row["role"], row["counter"], row["label"])
-    return row["count"]
-
-
-@pytest.fixture
-def clients() -> Clients:
-    return Clients()
-
-
-def test_counters_of_processes_are_added_up_and_outlive_them(clients: Clients) -> None:
-    clients.take(1, figures(5))
-    clients.take(2, figures(3))
-    clients.take(1, figures(7))
-
-    clients.forget(1)
-    before = total(clients)
-    clients.take(3, figures(1))
-
-    assert (10, 11) == (before, total(clients))
-
-
-def test_memory_and_connections_are_those_of_the_process(clients: Clients) -> None:
-    clients.take(1, figures(0, memory=MEMORY))
-    clients.take(2, figures(0))
-
-    assert {"client_memory": MEMORY, "connections": 2} == clients.describe_process(1)
-    assert {"connections": 2} == clients.describe_process(2)
-    clients.forget(1)
-    assert {} == clients.describe_process(1)
-
-
-def test_a_guest_may_tell_anything(clients: Clients) -> None:
-    for nonsense in (
-        {},
-        {"memory": 3, "connections": "x", "counts": [1]},
-        {"memory": {"requests_bytes": "x"}, "counts": {"a": 1, "b": {"c": None, "d": -4}}},
-        figures(True),
-        figures(0, counts={"x": {str(number): 1 for number in range(5000)}}),
-    ):
-        clients.take(1, nonsense)
-
-    assert len(clients.describe()) <= 1024
-    assert 0 == clients.describe_process(1)["client_memory"]["requests_bytes"]
-
 
 # ------------------------------------------------------------------- held memory
 
@@ -82,70 +23,6 @@ def test_who_holds_memory_of_models_is_told() -> None:
     )
 
     assert [{"role": "guest", "pid": 40, "model": "m", "version": 1, "bytes": much}] == rows
-
-
-# ------------------------------------------------------------------- loop turns
-TIMES = {"cpu_s": 0.3, "stood_s": 0.0, "waited_s": 0.0, "locked_s": 0.0}
-TURN = {**TIMES, "at_s": 5.0, "place": "f (a.py:1)"}
-
-
-def report(*counts: int, longest: dict[str, Any] | None = None) -> dict[str, Any]:
-    filled = [*counts, *[0] * (9 - len(counts))]
-    return {"counts": filled, "sum_s": sum(counts) / 100, "longest": longest}
-
-
-@pytest.fixture
-def table() -> LoopTurnsTable:
-    return LoopTurnsTable()
-
-
-def test_counts_outlive_their_process(table: LoopTurnsTable) -> None:
-    table.take(7, "http", report(1, 1))
-    table.take(7, "http", report(3, 1))
-    table.forget(7)
-    table.take(8, "http", report(2))
-
-    [row] = table.describe()
-
-    assert row == {"role": "http", "counts": [5, 1, 0, 0, 0, 0, 0, 0, 0], "sum_s": 0.06}
-
-
-def test_each_process_has_its_longest_turn_as_long_as_it_tells_one(table: LoopTurnsTable) -> None:
-    assert table.describe_process(7) == {}
-
-    table.take(7, "http", report(1, longest=TURN))
-    assert table.describe_process(7) == {"longest_turn": TURN}
-
-    table.take(7, "http", report(1))
-    assert table.describe_process(7) == {"longest_turn": None}
-
-
-def test_what_has_another_form_does_not_count(table: LoopTurnsTable) -> None:
-    for bad in ({}, {"counts": "x"}, {"counts": [1]}, {**report(1), "sum_s": None}):
-        table.take(7, "http", bad)
-
-    assert table.describe() == []
-    table.take(7, "http", report(1, longest={"cpu_s": "x"}))
-    assert table.describe_process(7) == {"longest_turn": None}
-
-
-def test_a_process_for_which_others_have_waited_is_told_in_words(table: LoopTurnsTable) -> None:
-    table.take(7, "http", report(1, longest=TURN))
-    table.take(8, "grpc", report(1, longest={**TURN, "cpu_s": 0.2}))
-    table.take(6, "metrics", report(1, longest={**TURN, "locked_s": 19.5}))
-
-    assert table.slow_loops({6: "metrics", 7: "http", 8: "grpc", 9: "broker"}) == [
-        {
-            "resource": "loop",
-            "text": "others have lately waited 19.80 s for the process 'metrics' "
-            "(0.30 s of CPU, 0.00 s in calls, 19.50 s for a lock): it was in f (a.py:1)",
-        },
-        {
-            "resource": "loop",
-            "text": "others have lately waited 0.30 s for the process 'http' "
-            "(0.30 s of CPU, 0.00 s in calls): it was in f (a.py:1)",
-        },
-    ]
 
 
 # ------------------------------------------------------------------------ staged files

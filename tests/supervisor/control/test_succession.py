@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from tests.supervisor.control.test_regions import register
-from tests.supervisor.settings import then
+from tests.supervisor.settings import failed, then
 from tests.supervisor.take_overs import TakeOver
 from tests.supervisor.world import SupervisorHarness, make_blueprint
 from zmqtriton.supervisor.actions import Send
@@ -19,7 +19,7 @@ from zmqtriton.supervisor.control.verbs import ControlCall
 from zmqtriton.supervisor.plan import Plan
 from zmqtriton.supervisor.server_processes.service_manager import ServiceManager
 from zmqtriton.supervisor.settings import Start
-from zmqtriton.supervisor.story import Promise, failed
+from zmqtriton.supervisor.story import Promise
 from zmqtriton_floor import wire
 from zmqtriton_floor.errors import Unsupported
 

@@ -1,4 +1,4 @@
-"""The seam: a core calls the hooks of features that it does not know."""
+"""The seam: a core calls the hooks of features that it does not know. Settings of the log."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ from zmqtriton.supervisor.control.verbs import Verb, Verbs
 from zmqtriton.supervisor.features.feature import Feature
 from zmqtriton.supervisor.features.table import all_features
 from zmqtriton_floor import wire
+from zmqtriton_floor.errors import InvalidArgument, Unsupported
 from zmqtriton_floor.reasons import Reason
 
 
@@ -34,6 +35,9 @@ class Witness(Feature):
     def describe(self, counts: Iterable[Mapping[str, Any]]) -> dict[str, Any]:
         return {"witness": list(counts)}
 
+    def describe_process(self, process: Mapping[str, Any]) -> dict[str, Any]:
+        return {"witnessed": process["role"]}
+
     @property
     def phase(self) -> str:
         return "watching"
@@ -48,6 +52,7 @@ def test_what_a_feature_shows_is_in_status_index_and_news() -> None:
     status = world.call("status").result
 
     assert [] == status["witness"]
+    assert all(row["role"] == row["witnessed"] for row in status["processes"])
     assert status["server"]["ready"].startswith("watching; ")
     assert {"name": "m", "state": "UNAVAILABLE", "reason": "nobody has looked"} == world.index()[0]
     assert [wire.ServerDraining(1)] == world.messages_to("http", wire.ServerDraining)
@@ -108,3 +113,53 @@ def test_a_server_serves_without_any_of_its_features(left_out: type[Feature] | N
     world.stop()
 
     assert ("unchanged", None, 0) == (reloaded.result, unloaded.result, world.status)
+
+
+# ------------------------------------------------------------------------ log settings
+# Log settings as the supervisor keeps them: who is told, and what is refused.
+
+
+_FIRST_LOG = {
+    "log_file": "",
+    "log_info": True,
+    "log_warning": True,
+    "log_error": True,
+    "log_verbose_level": 0,
+    "log_format": "default",
+}
+
+
+@pytest.fixture
+def world() -> SupervisorHarness:
+    world = SupervisorHarness(make_blueprint("m")).start()
+    world.fork_http_worker()
+    return world
+
+
+def change(world: SupervisorHarness, **changes: Any) -> Any:
+    return world.call_as(world.serial("http"), "log.settings", {"changes": changes})
+
+
+@pytest.mark.parametrize(
+    ("changes", "number"),
+    [
+        ({"log_file": "/tmp/x"}, Unsupported.number),
+        ({"log_info": False, "log_file": None}, Unsupported.number),
+        ({"log_info": 1}, InvalidArgument.number),
+        ({"log_info": False, "log_error": "no"}, InvalidArgument.number),
+        ({"log_format": "x"}, InvalidArgument.number),
+        ({"log_verbose_level": -1}, InvalidArgument.number),
+        ({"log_verbose_level": 2**32}, InvalidArgument.number),
+        ({"log_verbose_level": True}, InvalidArgument.number),
+        ({"unknown": True}, InvalidArgument.number),
+    ],
+)
+def test_of_what_is_refused_nothing_holds(
+    world: SupervisorHarness, changes: dict[str, Any], number: int
+) -> None:
+    call = change(world, **changes)
+
+    assert call.error is not None
+    assert number == call.error[0]
+    assert _FIRST_LOG == change(world).result
+    assert [] == world.log_options

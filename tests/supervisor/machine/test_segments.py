@@ -281,7 +281,8 @@ BUS_ERROR = Reason.of(Kind.CRASHED, "killed by SIGBUS", signal="SIGBUS")
 @pytest.fixture
 def regions(world: World) -> Iterator[Regions]:
     # one that tells which reads have failed; real ones need pages that the kernel took away
-    regions = world.segments._regions = Regions()
+    regions = Regions()
+    world.segments._regions = regions  # type: ignore[assignment]
     yield regions
     os.close(regions.descriptor)
 

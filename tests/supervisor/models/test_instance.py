@@ -15,7 +15,7 @@ from zmqtriton.environments.demand import SERVER_ENVIRONMENT
 from zmqtriton.host.capacity import ProcessorUse
 from zmqtriton.reading.blueprint import Blueprint, FinalConfig, InstanceSlot
 from zmqtriton.supervisor import states
-from zmqtriton.supervisor.actions import Action, Log, Send, Signal, Template
+from zmqtriton.supervisor.actions import Action, Assignment, Log, Send, Signal, Template
 from zmqtriton.supervisor.backoff import MAX_DEATHS
 from zmqtriton.supervisor.finalize_turns import FinalizeTurns
 from zmqtriton.supervisor.models.instance import FINALIZE_WITHIN_S, StubPlace
@@ -38,7 +38,9 @@ class Bench:
             environment=SERVER_ENVIRONMENT,
             finalize_turns=FinalizeTurns(self.plan, server),
             handle=lambda instance, event: instance.handle(event),
-            choose_template=lambda: template,
+            choose_template=lambda *_: template,
+            choose_spare=lambda *_: 0,
+            place=lambda instance: Assignment(),
         )
         self.instance = StubPlace(self.plan, InstanceSlot("m_0_0", "CPU", 0), owner)
 

@@ -14,9 +14,10 @@ from tests.supervisor.world import HANGS, LOADS, SupervisorHarness, make_bluepri
 from zmqtriton.reading.blueprint import FinalConfig, LoadOverride
 from zmqtriton.repository.scan import no_version_text
 from zmqtriton.supervisor.control.load_calls import NOT_EXPLICIT
+from zmqtriton.supervisor.models.model import ServedModel
 from zmqtriton.supervisor.models.model_report import is_loaded, table_rows
 from zmqtriton.supervisor.models.new_versions import NewVersions
-from zmqtriton.supervisor.models.startup import SETTLE_S, find_gone
+from zmqtriton.supervisor.models.startup import SETTLE_S
 from zmqtriton_floor import wire
 from zmqtriton_floor.errors import InvalidArgument, Unavailable
 from zmqtriton_floor.reasons import Kind, Reason
@@ -237,8 +238,11 @@ def test_a_poll_does_not_miss_what_has_come_with_its_files() -> None:
         "listed": SimpleNamespace(guests=set(), history=missed),
         "gone": SimpleNamespace(guests=set(), history=missed),
     }
+    for name, model in models.items():
+        model.name = name
 
-    assert [models["gone"]] == find_gone(models, ["listed"])
+    gone = [name for name in models if ServedModel.is_gone_from(models[name], ["listed"])]
+    assert ["gone"] == gone
 
 
 def lose_a_loading_stub(world: SupervisorHarness) -> None:

@@ -13,7 +13,6 @@ from zmqtriton.supervisor.server_processes.acknowledgements import (
 )
 from zmqtriton.supervisor.states import InstanceState
 from zmqtriton_floor import wire
-from zmqtriton_floor.errors import Unsupported
 
 # -------------------------------------------------------------------- lost connections
 # A connection to the broker that ends between living processes: who is replaced for it.
@@ -140,30 +139,10 @@ def test_of_very_many_models_that_failed_some_are_named() -> None:
     assert [f"  {name}: Internal: ValueError" for name in names[:10]] == shown
 
 
-# ------------------------------------------------------------------- metrics process
-def started(*roles: str) -> SupervisorHarness:
-    return SupervisorHarness(make_blueprint("m"), frontend_roles=("http", *roles)).start()
-
-
-def test_its_refusal_comes_back_too() -> None:
-    world = started("metrics")
-
-    call = world.call("history", {"seconds": -1})
-    [question] = world.messages_to("metrics", wire.Call)
-    world.receive(world.serial("metrics"), wire.CallResult(question.id, 4, "no", "null"))
-
-    assert (4, "no") == call.error
-
-
-def test_without_it_the_answer_names_the_option() -> None:
-    number, text = started().call("history").error
-
-    assert Unsupported.number == number
-    assert "--allow-metrics=false" in text
-
-
 def test_the_processes_are_told_with_their_models() -> None:
-    processes = started("metrics").call("processes").result
+    world = SupervisorHarness(make_blueprint("m"), frontend_roles=("http", "metrics")).start()
+
+    processes = world.call("processes").result
 
     assert [("m", 1, 1)] == [tuple(of_model) for _, *of_model in processes if of_model[0]]
     assert len(processes) == len({pid for pid, *_ in processes})

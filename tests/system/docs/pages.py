@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from tests.support.needs import ROOT
 
+#: Guides without code.
+_NO_CODE = ("checklist.md", "clouds.md", "comparison.md", "index.md")
 GUIDES = sorted(
     path.relative_to(ROOT).as_posix()
     for path in (ROOT / "docs" / "guides").glob("*.md")
-    if path.name not in ("checklist.md", "clouds.md", "index.md")  # which have none
+    if path.name not in _NO_CODE
 )
 #: Where users begin.
 ENTRANCES = ["README.md", "docs/tutorial.md"]

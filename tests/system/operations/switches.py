@@ -17,7 +17,7 @@ from zmqtriton.command_line import parse_words
 from zmqtriton.options import OPTIONS_BY_NAME, Options
 from zmqtriton.options.kinds import Arity, KnownOption
 from zmqtriton.start.listeners import all_ports
-from zmqtriton.supervisor.machine.settings.process_settings import read_policy
+from zmqtriton.supervisor.machine.process_settings import read_policy
 
 #: An address at which this machine has no server.
 _NOWHERE = "http://127.0.0.1:9"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import json
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -56,6 +57,10 @@ def load(server: Server, name: str, config: str) -> str:
     return str(server.control_model("load", name))
 
 
+def has_queued(server: Server, name: str, count: int) -> bool:
+    return bool(server.request_json(f"/v2/models/{name}/load")[1]["queued"] == count)
+
+
 def batches(server: Server, name: str, lengths: list[int]) -> list[list[int]]:
     """Return the batch of each of these requests, which come in this order."""
 
@@ -67,9 +72,7 @@ def batches(server: Server, name: str, lengths: list[int]) -> list[list[int]]:
     with ThreadPoolExecutor(len(lengths)) as pool:
         answers = []
         for count, length in enumerate(lengths):
-            eventually(
-                lambda n=count: server.request_json(f"/v2/models/{name}/load")[1]["queued"] == n, 60
-            )
+            eventually(functools.partial(has_queued, server, name, count), 60)
             answers.append(pool.submit(ask, length))
         return [answer.result(60) for answer in answers]
 

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import itertools
 from collections import Counter
-from collections.abc import Callable, Collection, Container, Iterable
+from collections.abc import Callable, Collection, Container, Iterable, Mapping
 
 from zmqtriton.broker.ensembles.runs import tensor_block
 from zmqtriton.broker.memory.segments_of_the_dead import SegmentsOfTheDead
@@ -28,6 +28,7 @@ from zmqtriton_floor.errors import (
     Unavailable,
     ZmqTritonError,
 )
+from zmqtriton_floor.execution_progress import RequestKey
 from zmqtriton_floor.wire import (
     BROKER,
     FINAL,
@@ -256,7 +257,10 @@ class HolderLeases:
 class Blocks:
     """Keeps the account of leases and notifies the owners of blocks."""
 
-    def __init__(self, outbox: Outbox, living: Container[int]) -> None:
+    def __init__(
+        self, outbox: Outbox, living: Container[int], received: Mapping[RequestKey, int]
+    ) -> None:
+        """Set up; `received` has the stubs of requests that an earlier broker had, by requests."""
         self.leases = HolderLeases()
         self._provenance = Provenance(self.leases)
         #: Number of stubs' messages that referred to memory which the stub was never given.
@@ -269,12 +273,10 @@ class Blocks:
         self._outbox = outbox
         #: The serials of living processes.
         self._living = living
+        self._received = received
         self.dead = SegmentsOfTheDead(outbox, self._used_blocks)
         #: Returns the blocks of outcomes whose requests have not been repeated yet.
         self.early_blocks: Callable[[], Iterable[Block]] = tuple
-        #: Returns the serials of the processes that made a stub's requests in an earlier broker's
-        #: time, and have not repeated them yet.
-        self.earlier_askers: Callable[[int], Collection[int]] = lambda stub: ()
 
     def admit_outcome(
         self, source: int, request: InflightRequest, outcome: Outcome, body: bytes
@@ -342,7 +344,8 @@ class Blocks:
         """
         if all(block.owner not in self._living for block in strange):
             return Unavailable(MEMORY_GONE)
-        askers = self.earlier_askers(stub)
+        # who made its requests in an earlier broker's time, and has not repeated them yet
+        askers = {peer for (peer, _), its_stub in self._received.items() if its_stub == stub}
         if any(peer in self._living for peer in askers):
             return None
         return Unavailable(_ENDED) if askers else self._accuse()

@@ -18,7 +18,6 @@ from collections.abc import Iterable, Mapping
 from zmqtriton.broker.metrics import statistics
 from zmqtriton.broker.requests.inflight import InflightRequest, RequestState
 from zmqtriton.broker.requests.protocols import RequestLifecycle
-from zmqtriton.broker.scheduling.generation import BrokerGeneration
 from zmqtriton.broker.scheduling.instances import Instance, Occupation
 from zmqtriton.broker.scheduling.scheduler import Scheduler
 from zmqtriton.broker.state import BrokerPart, BrokerState
@@ -198,8 +197,8 @@ class Deadlocks(BrokerPart):
         self._graph = WaitGraph(self._instances, self._schedulers)
         #: The unanswered calls of models, with the instance that made them.
         self.open_calls: dict[tuple[int, int], Instance] = {}
-        #: Unanswered calls of models, and steps of ensembles, that may still be queued.
-        self.timed: dict[tuple[int, int], InflightRequest] = {}
+        #: Calls and steps that may still be queued; check_due() is called while there are any.
+        self.timed = state.awaited
         #: Calls and steps since the last check, if their caller certainly waits for them.
         self.fresh: list[InflightRequest] = []
         self._look_at_ns = 0
@@ -221,11 +220,6 @@ class Deadlocks(BrokerPart):
         self.timed[request.key] = request
         if instance is None or request.flags & wire.CALLER_BLOCKS:
             self.fresh.append(request)
-
-    def is_awaited(self, generation: BrokerGeneration) -> bool:
-        """True if a model may wait for a queued request of this generation."""
-        queued = RequestState.QUEUED
-        return any(r.generation is generation and r.state is queued for r in self.timed.values())
 
     def discard(self, request: InflightRequest) -> None:
         """Forget an answered request."""
@@ -278,7 +272,8 @@ class Deadlocks(BrokerPart):
     def _queued_by_generation(self) -> list[list[InflightRequest]]:
         """Return the queued requests by generation; one of them can run if all of them can run."""
         queued = RequestState.QUEUED
-        self.timed = {r: one for r, one in self.timed.items() if one.state is queued}
+        for key in [key for key, one in self.timed.items() if one.state is not queued]:
+            del self.timed[key]
         by_generation: dict[int, list[InflightRequest]] = {}
         for one in self.timed.values():
             if not one.stub:

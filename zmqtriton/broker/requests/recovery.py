@@ -90,10 +90,8 @@ class Recovery(BrokerPart):
     def __init__(self, state: BrokerState, lifecycle: RequestLifecycle) -> None:
         super().__init__(state)
         self._lifecycle = lifecycle
-        self._blocks.earlier_askers = self._askers_of
         self._blocks.early_blocks = self._early_blocks
-        #: Stubs by the requests that they have and will answer.
-        self._received: dict[RequestKey, int] = {}
+        self._received = state.received
         #: Outcomes that came before the request was repeated, in their order.
         self._early_outcomes: dict[RequestKey, list[Saying]] = {}
         #: Times of the checks whether these outcomes are still wanted, soonest first.
@@ -181,10 +179,6 @@ class Recovery(BrokerPart):
             self._leftover_checks.append((now_ns + LEFTOVER_NS, route))
             self.timed = True
         said.append(saying)
-
-    def _askers_of(self, stub: int) -> set[int]:
-        """Return the serial numbers of peers that have yet to repeat requests of a stub."""
-        return {peer for (peer, _), its_stub in self._received.items() if its_stub == stub}
 
     def _early_blocks(self) -> Iterator[Block]:
         for said in self._early_outcomes.values():

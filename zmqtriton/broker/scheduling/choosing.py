@@ -20,16 +20,16 @@ from __future__ import annotations
 import heapq
 from bisect import bisect_left, bisect_right
 from collections import deque
-from collections.abc import Container, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import accumulate
 from statistics import median
 from typing import Any, NamedTuple
 
 from zmqtriton.broker.requests.inflight import InflightRequest
-from zmqtriton.config.batch_delays import Target
+from zmqtriton.config.batch_delays import THROUGHPUT, BatchTarget
 from zmqtriton_floor.wire import make
 
-#: Requests that are replayed: those of the last seconds, at least a few and at most so many.
+#: Requests that are replayed: those of the last seconds, with their minimum and maximum number.
 _SECONDS_NS, _LEAST, _MOST = 2_000_000_000, 32, 512
 #: Time between two looks, and the batches that are replayed in one.
 _PAUSE_NS, _BATCHES = 25_000_000, 200
@@ -42,10 +42,10 @@ _BETTER = 0.98
 _ENOUGH, _ROOM = 0.8, 6.0
 #: Sizes without a power of two that are tried because their rows take less time each.
 _PEAKS = 3
-#: Delays to try, as shares of an execution, and of the time that a target leaves beside it.
+#: Delays to try, as shares of an execution, and of the time that a target leaves for it.
 _SHARES, _OF_TARGET = (0.05, 0.1, 0.2, 0.35, 0.6, 1.0), (0.15, 0.3, 0.5, 0.7, 0.85, 1.0)
-#: What a response changes of the part of the target that is used: down if it is late, up if not;
-#: the two are in balance if as many are late as may be, less a fifth.
+#: Change of the part of the target that is used, at each response: down if it is late, up if not.
+#: They are in balance if as many are late as may be, less a fifth.
 _STEP, _FEWER = 0.01, 0.8
 #: A load is closed if this share of the requests come within an execution divided by so many.
 _CLOSED, _SOON = 0.6, 8
@@ -53,10 +53,10 @@ _CLOSED, _SOON = 0.6, 8
 _QUEUED = 2
 #: The delay of a closed load as a multiple of an execution, and where instances are left over.
 _WAIT, _SHORT_WAIT = 1.25, 0.1
-#: What is hoped of a size below all that were executed, as a share of their time for each row; and
-#: by how much a hope must exceed the best size.
+#: Hope for a size below all that were executed, as a share of their time for each row, and the
+#: factor by which a hope must exceed the best size.
 _HOPE, _HOPEFUL = 0.9, 1.05
-#: What is left of the number of unanswered requests at each look, if fewer come.
+#: Share of the number of unanswered requests that is left at each look, if fewer come.
 _FADES = 0.99
 #: Sizes that have durations of their own; larger ones share them with their neighbours.
 _EACH = 64
@@ -106,9 +106,9 @@ class Durations(dict[int, int]):
         learned = [(0, 0), *self._learned]
         for rows in sizes:
             at = bisect_left(learned, (rows, 0))
-            (few, least), (many, most) = learned[at - 1], learned[min(at, len(learned) - 1)]
+            (few, least), (many, high) = learned[at - 1], learned[min(at, len(learned) - 1)]
             if not few:
-                least = round(most * rows / many * _HOPE)
+                least = round(high * rows / many * _HOPE)
             far = min(rows - few, abs(many - rows))
             if far > farthest and rows > _HOPEFUL * rate * least:
                 best, farthest, hope = rows, far, least
@@ -123,16 +123,12 @@ class ExecutionTimes:
     def __init__(self) -> None:
         self._by_size: dict[int, tuple[deque[int], int]] = {}
 
-    @property
-    def sizes(self) -> Container[int]:
-        return self._by_size.keys()
-
     def add(self, rows: int, took_ns: int, now_ns: int) -> None:
         if rows > _EACH:
             step = 1 << (rows.bit_length() - 5)
             rows = rows // step * step
         durations = self._by_size[rows][0] if rows in self._by_size else deque(maxlen=_DURATIONS)
-        durations.append(took_ns)
+        durations.append(max(1, took_ns))
         self._by_size[rows] = durations, now_ns
 
     def learned(self, now_ns: int) -> Durations:
@@ -142,8 +138,8 @@ class ExecutionTimes:
         return Durations({n: int(median(one[0])) for n, one in self._by_size.items()})
 
 
-class Outcome(NamedTuple):
-    """What a replay would have cost."""
+class ReplayCost(NamedTuple):
+    """The costs of a replay."""
 
     waited_ns: int
     late: int
@@ -151,7 +147,7 @@ class Outcome(NamedTuple):
     batches: int
 
 
-class Trace:
+class Arrivals:
     """Requests in the order of arrival."""
 
     def __init__(self, requests: Iterable[tuple[int, int]]) -> None:
@@ -160,27 +156,23 @@ class Trace:
         self.rows = [0, *accumulate(rows for _, rows in ordered)]
         self._sums = [0, *accumulate(self.arrived)]
 
-    @property
-    def rows_per_ns(self) -> float:
-        return self.rows[-1] / max(1, self.arrived[-1] - self.arrived[0])
-
     def replay(
         self, pair: Pair, durations: dict[int, int], instances: int, limit_ns: int = 0
-    ) -> Outcome:
-        """Return what these requests would have cost with a pair."""
+    ) -> ReplayCost:
+        """Return the cost of these requests with a pair."""
         arrived, rows, sums = self.arrived, self.rows, self._sums
         free = [0] * instances
         waited = late = busy = batches = first = 0
         count = len(arrived)
         while first < count:
-            # the batch takes requests up to `most`, and has all of them when it is full
-            most = max(first + 1, bisect_right(rows, rows[first] + pair.size, first) - 1)
+            # the batch takes requests before `bound`, and has all of them when it is full
+            bound = max(first + 1, bisect_right(rows, rows[first] + pair.size, first) - 1)
             start = max(free[0], arrived[first])
             due = arrived[first] + pair.delay_ns
             if start < due:
-                is_full = most < count or rows[most] - rows[first] >= pair.size
-                start = max(start, min(due, arrived[most - 1]) if is_full else due)
-            end = bisect_right(arrived, start, first, most)
+                is_full = bound < count or rows[bound] - rows[first] >= pair.size
+                start = max(start, min(due, arrived[bound - 1]) if is_full else due)
+            end = bisect_right(arrived, start, first, bound)
             took = durations[rows[end] - rows[first]]
             heapq.heapreplace(free, start + took)
             waited += (start + took) * (end - first) - sums[end] + sums[first]
@@ -189,16 +181,16 @@ class Trace:
             busy += took
             batches += 1
             first = end
-        return make(Outcome, (waited, late, busy, batches))
+        return make(ReplayCost, (waited, late, busy, batches))
 
 
 class BatchChoice:
     """The pair that one model's queue has now, and what it is chosen by."""
 
-    def __init__(self, target: Target, max_batch_size: int, sizes: Sequence[int]) -> None:
+    def __init__(self, target: BatchTarget, max_batch_size: int, sizes: Sequence[int]) -> None:
         self.target = target
         self.pair = Pair(0, max_batch_size)
-        self._most = max_batch_size
+        self._max_batch_size = max_batch_size
         powers = (1 << n for n in range(max_batch_size.bit_length()))
         self._sizes = sorted({*powers, *sizes, max_batch_size})
         self._times = ExecutionTimes()
@@ -214,13 +206,6 @@ class BatchChoice:
         self._used = 1.0
         self._next_ns = 0
         self._round: Iterator[int] = iter(())
-
-    def report(self) -> dict[str, Any]:
-        return {
-            "for": self.target.text,
-            "delay_us": self.pair.delay_ns // 1000,
-            "size": self.pair.size,
-        }
 
     def note(self, batch: list[InflightRequest]) -> None:
         """Note the requests of a batch that begins."""
@@ -256,16 +241,17 @@ class BatchChoice:
         durations = self._times.learned(now_ns)
         arrivals = sorted(self._arrivals)
         recent = bisect_left(arrivals, (arrivals[-1][0] - _SECONDS_NS, 0))
-        trace = Trace(arrivals[max(0, min(recent, len(arrivals) - _LEAST)) :])
-        target, is_full = self.target, self._latest >= _QUEUED * slots * self._most
+        trace = Arrivals(arrivals[max(0, min(recent, len(arrivals) - _LEAST)) :])
+        target, is_full = self.target, self._latest >= _QUEUED * slots * self._max_batch_size
         is_closed = not target.limit_ns and self._is_closed(trace, durations, slots)
-        if is_closed or is_full or target.is_throughput:
+        if is_closed or is_full or target.text == THROUGHPUT:
             self._fill(durations, slots)
             yield _BATCHES
             return
         best, least = self.pair, None
-        per_slot = trace.rows_per_ns / slots
-        for pair in (best, *self._pairs(durations, per_slot)):
+        span_ns = max(1, trace.arrived[-1] - trace.arrived[0])
+        load = trace.rows[-1] / span_ns / slots
+        for pair in (best, *self._pairs(durations, load)):
             outcome = trace.replay(pair, durations, slots, self._limit_ns)
             cost = self._cost(outcome, len(trace.arrived))
             if least is None:
@@ -273,8 +259,7 @@ class BatchChoice:
             elif cost < least:
                 best, least = pair, cost
             yield outcome.batches
-        if best.size not in self._times.sizes:
-            self._tried.add(best.size)
+        self._tried.add(best.size)
         self.pair = best
 
     @property
@@ -304,22 +289,21 @@ class BatchChoice:
         With the neighbours of the present one, and some that execute more rows in a second than
         their neighbours.
         """
-        few = range(1, min(self._most, _EACH) + 1)
-        rates = [0.0, *(rows / durations[rows] for rows in few), 0.0]
-        durations.hope({self.pair.size + 1} - self._tried, max(rates))
+        few = range(1, min(self._max_batch_size, _EACH) + 1)
+        near = {self.pair.size - 1 or 1, min(self.pair.size + 1, self._max_batch_size)}
+        durations.hope(near - self._tried, max(rows / durations[rows] for rows in few))
         rates = [0.0, *(rows / durations[rows] for rows in few), 0.0]
         peaks = [rows for rows in few if rates[rows - 1] <= rates[rows] > rates[rows + 1]]
-        near = {self.pair.size - 1 or 1, min(self.pair.size + 1, self._most)}
         return {*self._sizes, *near, *sorted(peaks, key=rates.__getitem__)[-_PEAKS:]}
 
-    def _cost(self, outcome: Outcome, requests: int) -> tuple[int, float]:
+    def _cost(self, replay: ReplayCost, requests: int) -> tuple[int, float]:
         """Return by how many requests a replay misses the target, and what it costs besides."""
         if not self.target.limit_ns:
-            return 0, outcome.waited_ns
-        late = max(0, outcome.late - int(requests * self.target.late * _FEWER))
-        return late, outcome.waited_ns if late else outcome.busy_ns
+            return 0, replay.waited_ns
+        late = max(0, replay.late - int(requests * self.target.late * _FEWER))
+        return late, replay.waited_ns if late else replay.busy_ns
 
-    def _is_closed(self, trace: Trace, durations: Durations, slots: int) -> bool:
+    def _is_closed(self, trace: Arrivals, durations: Durations, slots: int) -> bool:
         """True if most requests come so soon after a response that clients have waited for it."""
         soon_ns = durations[self.pair.size] / (_SOON * slots)
         ends = [-_SECONDS_NS, *self._ends]
@@ -333,8 +317,8 @@ class BatchChoice:
         """
         unanswered = max(1, round(self._unanswered))
         self._unanswered *= _FADES
-        most = min(self._most, unanswered)
-        sizes = {*range(1, min(most, _EACH) + 1), *(n for n in self._sizes if n <= most)}
+        largest = min(self._max_batch_size, unanswered)
+        sizes = {*range(1, min(largest, _EACH) + 1), *(n for n in self._sizes if n <= largest)}
 
         def rate(rows: int) -> float:
             full, rest = divmod(unanswered, rows)

@@ -47,7 +47,7 @@ from zmqtriton_floor.wire import Tensor, decode_request
 _BATCHES_AHEAD = 4
 #: Mask of the batch numbers that are measured for an estimate: one in 256, more at the beginning.
 _SELDOM = 255
-#: Maximum value of a number, above each budget; also of numbers in shared memory.
+#: Maximum value of a number, above each budget; also of numbers that the body refers to.
 _MOST = 1e15
 
 
@@ -69,7 +69,7 @@ class Meter:
             if self.is_padded:
                 return Size(0, largest_row(inputs, self._cost, self._start), likeness)
             return Size(max(0, _sum(inputs, self._cost)), (), likeness)
-        except (ProtocolError, TypeError, ValueError):
+        except (ProtocolError, KeyError, TypeError, ValueError):
             return NO_SIZE
 
 
@@ -91,7 +91,8 @@ def largest_row(inputs: Iterable[Tensor], measure: Measure | None, start: int) -
         return (max(_values(tensor), default=0),)
     if tensor.datatype == BYTES:
         return (_longest(tensor),)
-    return tuple(max(0, size) for size in tensor.shape[start:])
+    has_elements = count_elements(tensor.shape) > 0  # without any, a client may say any size
+    return tuple(max(0, size) * has_elements for size in tensor.shape[start:])
 
 
 def _find(inputs: Iterable[Tensor], measure: Measure | None) -> Tensor | None:
@@ -126,6 +127,10 @@ def _longest(tensor: Tensor) -> int:
 
 #: The rows of a request, and the sizes of its largest row.
 _Rows = tuple[int, tuple[float, ...]]
+
+
+def _row_of(request: InflightRequest) -> _Rows:
+    return request.elements, request.measured.likeness
 
 
 def _union(left: tuple[float, ...], right: tuple[float, ...]) -> tuple[float, ...]:
@@ -193,17 +198,22 @@ class _MeasuredLevels(Levels):
 
     def add(self, request: InflightRequest) -> PriorityLevel:
         request.measured = self._meter.size(request.body)
+        level = super().add(request)
         if self._meter.likeness:
-            self.arrived.append((request.elements, request.measured.likeness))
-        return super().add(request)
+            self.arrived.append(_row_of(request))
+            self._drop_left()
+        return level
 
     def take_arrived(self, count: int) -> list[_Rows]:
         """Remove and return the oldest sizes, as many as a batch has requests."""
         oldest = [self.arrived.popleft() for _ in range(min(count, len(self.arrived)))]
+        self._drop_left()
+        return oldest
+
+    def _drop_left(self) -> None:
         waiting = sum(level.size for level in self.by_priority.values())
         while len(self.arrived) > waiting:
             self.arrived.popleft()  # cancelled, or refused
-        return oldest
 
 
 class _Cost:
@@ -296,12 +306,18 @@ class FittingQueue(BatchingQueue):
         chosen = self.choose(self.levels, now_ns)
         return self.take(chosen) if chosen else []
 
+    def put_back(self, requests: list[InflightRequest]) -> None:
+        if self._window:
+            self.levels.arrived.extendleft(map(_row_of, reversed(requests)))
+        super().put_back(requests)
+
     def take(self, requests: list[InflightRequest]) -> list[InflightRequest]:
         closing = self._closing
         if closing is not None and self._budget and closing.batch_key == requests[0].batch_key:
-            self._spent += len(self._within_budget([*requests, closing])[0]) == len(requests)
+            cost = _Cost(is_padded=self._is_padded)
+            self._spent += [cost.add(one) for one in (*requests, closing)][-1] > self._budget
         if self._window:
-            sizes = [(one.elements, one.measured.likeness) for one in requests]
+            sizes = [*map(_row_of, requests)]
             self._padding.add(sizes, _padded(self.levels.take_arrived(len(requests))))
         return super().take(requests)
 

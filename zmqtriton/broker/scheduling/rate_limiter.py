@@ -10,21 +10,27 @@ resource is computed from the executions, so nothing can be lost or given back t
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
+from zmqtriton.broker.requests.inflight import InflightRequest, RequestState
 from zmqtriton.broker.scheduling.generation import BrokerGeneration
 from zmqtriton.broker.scheduling.instances import Instance, RateLimiterMember
 from zmqtriton.broker.scheduling.scheduler import Scheduler
 from zmqtriton.config.resources import NO_DEVICE, ResourceKey, ResourceNeed, ResourcePool
+from zmqtriton_floor.execution_progress import RequestKey
 from zmqtriton_floor.settings.broker import RateLimits
 
 _NOTHING = ResourceNeed({}, 1)
 
 
 class RateLimiter:
-    def __init__(self, schedulers: Mapping[int, Scheduler]) -> None:
+    def __init__(
+        self, schedulers: Mapping[int, Scheduler], awaited: Mapping[RequestKey, InflightRequest]
+    ) -> None:
+        """Set up; models may wait for the requests in `awaited`, and hold what others need."""
         self._schedulers = schedulers
+        self._awaited = awaited
         self._supply = ResourcePool(RateLimits())
         #: Schedulers whose instances wait for their turn, by generation number.
         self.limited: dict[int, Scheduler] = {}
@@ -32,9 +38,6 @@ class RateLimiter:
         #: Points of the member that was chosen last. A new or idle member begins with as many, so
         #: that it has no advantage over the others.
         self._points = 0
-        #: Returns True for a generation if a model waits for a request to it, since this model may
-        #: hold what others need.
-        self.is_urgent: Callable[[BrokerGeneration], bool] = lambda generation: False
 
     def configure(self, limits: RateLimits) -> None:
         self._supply = ResourcePool(limits)
@@ -73,10 +76,15 @@ class RateLimiter:
                 free[key] - sum(other.amounts.get(key, 0) for other in others) < count
                 for key, count in needs
             )
-            if is_free and (not is_kept or self.is_urgent(scheduler.generation)):
+            if is_free and (not is_kept or self._is_urgent(scheduler.generation)):
                 yield scheduler, instance
             elif scheduler not in kept and scheduler.has_ready(instance, now_ns):
                 kept[scheduler] = membership.resource_need
+
+    def _is_urgent(self, generation: BrokerGeneration) -> bool:
+        """True if a model may wait for a queued request of this generation."""
+        queued = RequestState.QUEUED
+        return any(r.generation is generation and r.state is queued for r in self._awaited.values())
 
     def began(self, instance: Instance) -> None:
         membership = instance.membership

@@ -13,7 +13,7 @@ from dataclasses import replace
 from typing import Any, NamedTuple
 
 from zmqtriton.diagnosis.facts.places import Frame, place_in
-from zmqtriton.findings import Finding, error, warning
+from zmqtriton.findings import Finding
 from zmqtriton_floor.reasons import Kind, Reason
 
 _RESTART = "zmqtriton-ctl restart {model}"
@@ -193,7 +193,7 @@ def _explain_words(model: str, text: str, at: str, *, is_any: bool) -> Finding |
         match = pattern.search(text)
         if match is not None:
             meaning = words.text.format(*match.groups(), at=at)
-            return error(meaning, words.advice.format(model=model), *words.commands)
+            return Finding.error(meaning, words.advice.format(model=model), *words.commands)
     return None
 
 
@@ -430,7 +430,7 @@ ROWS: Mapping[Kind, Row] = {
     ),
 }
 #: Finding for an entry without a reason.
-_UNKNOWN = error("the server gives no reason", "The log may say more.", _LOGS)
+_UNKNOWN = Finding.error("the server gives no reason", "The log may say more.", _LOGS)
 
 
 def explain_reason(model: str, reason: Reason | None, prefix: str = "") -> Finding:
@@ -476,7 +476,7 @@ def _explain(model: str, reason: Reason) -> Finding:
     text = row.text.format(**words)
     if not row.advice:
         return replace(cause, text=text)
-    return error(text, row.advice.format(**words), *row.commands)
+    return Finding.error(text, row.advice.format(**words), *row.commands)
 
 
 def _in_a_line(value: Any) -> Any:
@@ -496,7 +496,7 @@ def judge_processes(rows: Iterable[Mapping[str, Any]]) -> Iterator[Finding]:
     """Return a finding about each process of the server that does not do its work."""
     for row in rows:
         if row.get("is_silent"):
-            yield error(
+            yield Finding.error(
                 row["text"],
                 "It waits for something, such as a file system, or for its turn on a busy machine. "
                 "If it stays silent, end it: the server starts another.",
@@ -504,7 +504,7 @@ def judge_processes(rows: Iterable[Mapping[str, Any]]) -> Iterator[Finding]:
                 "zmqtriton-ctl status",
             )
         else:
-            yield error(
+            yield Finding.error(
                 row["text"],
                 "The other processes serve. The log has the reason; once it is gone, the server "
                 "starts the process by itself, within half a minute.",
@@ -523,4 +523,4 @@ def judge_pressure(rows: Iterable[Mapping[str, Any]]) -> Iterator[Finding]:
     """Return warnings of scarce resources; each row has a `resource` and a `text`."""
     for row in rows:
         advice, command = _SHORTAGES[row["resource"]]
-        yield warning(row["text"], advice, command)
+        yield Finding.warning(row["text"], advice, command)

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from zmqtriton.diagnosis.rules.files import is_public
-from zmqtriton.findings import Finding, error, note, warning
+from zmqtriton.findings import Finding
 
 _DAY_S = 86400
 #: Minimum seconds of validity that a certificate should have left: enough to renew it by hand.
@@ -70,14 +70,14 @@ def _judge(
     else:
         yield from _judge_dates(_served(option), _dates_of(shown), now_s, look)
         if now_s - os.stat(path).st_mtime > _TAKEN_WITHIN_S:
-            yield warning(
+            yield Finding.warning(
                 f"the server does not serve the certificate {path}, {_until(dates)}, but an "
                 f"earlier one, {_until(_dates_of(shown))}",
                 "Its log says why, in a line with `the certificate of`.",
                 "zmqtriton-ctl logs",
             )
     if is_key_public:
-        yield warning(
+        yield Finding.warning(
             f"every user of this machine can read the key {key_path}",
             "Its owner can pretend to be this server.",
             f"chmod 600 {key_path}",
@@ -91,7 +91,7 @@ def _unusable(
     served = ""
     if shown is not None:
         served = f"; the server serves the certificate of before, {_until(_dates_of(shown))}"
-    return error(
+    return Finding.error(
         f"{option}: {path} and {key_path} cannot be used: {reason}{served}",
         "The certificate and its key must belong together, in PEM form without a password, "
         "readable to the server's user.",
@@ -114,26 +114,26 @@ def _ask(place: tuple[str, int]) -> str:
 def _judge_dates(certificate: str, dates: Dates, now_s: float, look: str) -> Iterator[Finding]:
     begins_s, ends_s = dates
     if now_s >= ends_s:
-        yield error(
+        yield Finding.error(
             f"{certificate} has expired, {_date(ends_s)}",
             "Replace the files; the server reads them again by itself.",
             look,
         )
     elif now_s < begins_s:
-        yield error(
+        yield Finding.error(
             f"{certificate} is valid only from {_date(begins_s)}", "Is the clock right?", look
         )
     elif ends_s - now_s < _ENDS_SOON_S:
         days = int((ends_s - now_s) / _DAY_S)
         left = "within a day" if not days else f"in {days} day{'s' * (days != 1)}"
-        yield warning(
+        yield Finding.warning(
             f"{certificate} expires {left}, {_date(ends_s)}",
             "Replace the files in time; the server reads them again by itself.",
             look,
         )
     else:
         days = int((ends_s - now_s) / _DAY_S)
-        yield note(
+        yield Finding.note(
             f"{certificate} is valid until {_date(ends_s)}, in {days} days",
             "The server reads new files by itself.",
             look,
@@ -153,7 +153,7 @@ def _judge_extensions(path: str, key_path: str, root: str) -> Iterator[Finding]:
     except (OSError, ValueError):
         return  # what cannot be read has its own finding
     if reason:
-        yield warning(
+        yield Finding.warning(
             f"clients of Python 3.13 and newer refuse the certificate {path}: {reason}",
             "Add that extension to the certificate, or to that of its authority.",
             f"openssl x509 -noout -text -in {path}",

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from zmqtriton.diagnosis.facts.readings import ROOT
-from zmqtriton.findings import Finding, error, warning
+from zmqtriton.findings import Finding
 from zmqtriton_floor import token_file
 from zmqtriton_floor.token_file import TokenFileError
 
@@ -47,15 +47,37 @@ class FileSystem(NamedTuple):
     ) -> Iterator[Finding]:
         """Yield a warning if less is free than this."""
         if self.free_bytes < least_bytes:
-            yield warning(
+            yield Finding.warning(
                 f"the disk of {folder}, for {use}, has {self.free_bytes >> 20} MiB left",
                 f"{effect} Free some of it.",
                 f"df -h {self.folder}",
             )
 
+    @staticmethod
+    def judge_lines(what: str, path: str, option: str) -> Iterator[Finding]:
+        """Judge the directory of a file that gets lines; without a path there is no file."""
+        if not path:
+            return
+        folder = os.path.dirname(os.path.abspath(path))
+        place = FileSystem.of(folder)
+        if not os.path.isdir(folder):  # the server makes none for it
+            yield Finding.error(
+                f"{what} cannot be written: there is no directory {folder}",
+                f"Make it, or name another file with {option}.",
+                f"mkdir -p {folder}",
+            )
+        elif not place.is_writable:
+            yield Finding.error(
+                f"{what} cannot be written: this user may not write to {folder}",
+                f"Correct the rights, or name another file with {option}.",
+                f"ls -ld {folder}",
+            )
+        else:
+            yield from place.full(folder, what, "Lines are lost when it is full.")
+
 
 def judge_elsewhere(pid: int) -> Iterator[Finding]:
-    yield warning(
+    yield Finding.warning(
         f"paths of the server (pid {pid}) lead elsewhere from here: it has other mounts, as "
         "containers have",
         "Its disks, certificates and directories cannot be judged from here. Ask there, as with "
@@ -67,7 +89,7 @@ def judge_elsewhere(pid: int) -> Iterator[Finding]:
 def judge_silent(paths: Iterable[str]) -> Iterator[Finding]:
     """Tell of repositories that are not looked at any more, since they do not answer."""
     for path in paths:
-        yield error(
+        yield Finding.error(
             f"the model repository {path} does not answer: its file system hangs, or is very slow",
             "Look after that file system; a server goes on with the models that it has loaded.",
             "cat /proc/mounts",
@@ -81,7 +103,7 @@ def judge_repositories(paths: Iterable[str]) -> Iterator[Finding]:
         try:
             os.listdir(path)
         except OSError as problem:
-            yield error(
+            yield Finding.error(
                 f"the model repository {path} cannot be used: {problem.strerror or problem}",
                 "Name a directory that has a directory for each model, and that this user can "
                 "read.",
@@ -92,13 +114,13 @@ def judge_repositories(paths: Iterable[str]) -> Iterator[Finding]:
 def judge_log(path: str, pid: int = 0, root: Path = ROOT) -> Iterator[Finding]:
     """Judge the log file of a server, before its start or while it runs."""
     if path and pid and _is_deleted(path, pid, root):
-        yield error(
+        yield Finding.error(
             f"the log is lost: {path} was deleted while the server has it open",
             "At this signal the server makes the directory and the file again.",
             f"kill -HUP {pid}",
         )
     else:
-        yield from judge_lines("the log", path, "--log-file")
+        yield from FileSystem.judge_lines("the log", path, "--log-file")
 
 
 def _is_deleted(path: str, pid: int, root: Path) -> bool:
@@ -127,34 +149,12 @@ def _is_missing(path: str) -> bool:
     return False
 
 
-def judge_lines(what: str, path: str, option: str) -> Iterator[Finding]:
-    """Judge the directory of a file that gets lines; without a path there is no file."""
-    if not path:
-        return
-    folder = os.path.dirname(os.path.abspath(path))
-    place = FileSystem.of(folder)
-    if not os.path.isdir(folder):  # the server makes none for it
-        yield error(
-            f"{what} cannot be written: there is no directory {folder}",
-            f"Make it, or name another file with {option}.",
-            f"mkdir -p {folder}",
-        )
-    elif not place.is_writable:
-        yield error(
-            f"{what} cannot be written: this user may not write to {folder}",
-            f"Correct the rights, or name another file with {option}.",
-            f"ls -ld {folder}",
-        )
-    else:
-        yield from place.full(folder, what, "Lines are lost when it is full.")
-
-
 def judge_temporary(find_folder: Callable[[], Path]) -> Iterator[Finding]:
     """Judge the directory for servers' runtime directories; there may be none."""
     try:
         folder = str(find_folder())
     except OSError as problem:
-        yield error(
+        yield Finding.error(
             f"no runtime directory can be made: {problem.strerror}",
             "Name one with --runtime-directory, or a writable TMPDIR.",
             "ls -ld /run /tmp",
@@ -172,14 +172,14 @@ def judge_secret_files(options: Mapping[str, Any]) -> Iterator[Finding]:
         token_file.Grant.read_all(path)
         can_be_read = is_public(path)
     except (TokenFileError, OSError) as problem:
-        yield error(
+        yield Finding.error(
             f"--tokens: {path} cannot be used: {problem}",
             "The server does not start with it.",
             f"ls -l {path}",
         )
         return
     if can_be_read:
-        yield warning(
+        yield Finding.warning(
             f"every user of this machine can read {path}, the file of --tokens",
             "Its readers may learn who has access.",
             f"chmod 600 {path}",

@@ -16,8 +16,8 @@ from typing import Any, NamedTuple
 
 from zmqtriton.diagnosis.facts.readings import ROOT, process_field, read, size
 from zmqtriton.diagnosis.rules.causes import judge_pressure
-from zmqtriton.findings import Finding, error, note, warning
-from zmqtriton.host.capacity import enclosing_groups
+from zmqtriton.findings import Finding
+from zmqtriton.host.capacity import core_quota, enclosing_groups
 from zmqtriton.host.fitness import lacks
 from zmqtriton.options import Options
 
@@ -67,7 +67,7 @@ def judge_memory(pid: int, root: Path = ROOT) -> Iterator[Finding]:
     total = _field(machine, "MemTotal:") << 10
     available = _field(machine, "MemAvailable:") << 10
     if available < max(_LEAST_AVAILABLE, int(_LEAST_SHARE * total)):
-        yield warning(
+        yield Finding.warning(
             f"the machine has {size(available)} of {size(total)} of memory left",
             "The kernel kills processes when no memory is left. Unload models or give them fewer "
             "instances.",
@@ -79,7 +79,7 @@ def judge_memory(pid: int, root: Path = ROOT) -> Iterator[Finding]:
     if limited:
         yield from _judge_group(min(limited, key=lambda group: group.limit - group.used))
     if read(root / "proc/sys/vm/overcommit_memory").strip() == "2":
-        yield note(
+        yield Finding.note(
             "the kernel promises no more memory than it has (vm.overcommit_memory=2)",
             "Instances reserve more than they use, so starts may fail with free memory left.",
             "sysctl vm.overcommit_memory=0",
@@ -88,7 +88,7 @@ def judge_memory(pid: int, root: Path = ROOT) -> Iterator[Finding]:
 
 def _judge_group(group: _Group) -> Iterator[Finding]:
     if group.used > _NEARLY_ALL * group.limit:
-        yield warning(
+        yield Finding.warning(
             f"the control group uses {size(group.used)} of the {size(group.limit)} of "
             "memory that it may have",
             "Raise the container's limit (`docker run --memory`, resources.limits.memory, "
@@ -97,7 +97,7 @@ def _judge_group(group: _Group) -> Iterator[Finding]:
         )
     if group.kills:
         times = "once" if group.kills == 1 else f"{group.kills} times"
-        yield warning(
+        yield Finding.warning(
             f"the kernel has killed a process of this control group for want of memory, {times}",
             "Raise the container's limit, or give models a quota (max_memory_bytes) so that one "
             "cannot take all.",
@@ -126,7 +126,7 @@ def judge_shared_memory(options: Mapping[str, Any], root: Path = ROOT) -> Iterat
         with suppress(OSError):
             left += path.stat().st_blocks * 512
     if left > _WORTH_REMOVING:
-        yield note(
+        yield Finding.note(
             f"an NVIDIA Triton has left {size(left)} in /dev/shm ({len(leftovers)} files)",
             "Remove them if no tritonserver of NVIDIA runs; zmqtriton leaves none.",
             f"ls -l {leftovers[0]}*",
@@ -136,7 +136,7 @@ def judge_shared_memory(options: Mapping[str, Any], root: Path = ROOT) -> Iterat
     place = os.statvfs(folder)
     free, total = place.f_bavail * place.f_frsize, place.f_blocks * place.f_frsize
     if free < (1 - _NEARLY_ALL) * total:
-        yield warning(
+        yield Finding.warning(
             f"/dev/shm has {size(free)} of {size(total)} left, and clients may pass tensors there",
             "Remove files that no client uses, or enlarge it: `docker run --shm-size=1g`.",
             "ls -lS /dev/shm",
@@ -149,10 +149,10 @@ def judge_cores(pid: int, instances: int, root: Path = ROOT) -> Iterator[Finding
         count = len(os.sched_getaffinity(pid))
     except ProcessLookupError:  # it has just ended
         count = len(os.sched_getaffinity(0))
-    quota = min(_quotas(pid, root), default=None)
-    if quota is not None and quota < count:
+    quota = core_quota(root, pid)
+    if quota < count:
         whole = max(1, round(quota))
-        yield warning(
+        yield Finding.warning(
             f"the control group allows the time of {quota:g} of {count} cores",
             "The server and numeric libraries start threads and processes for all cores, which "
             "then wait for each other. Limit them, or pin the container to cores (--cpuset-cpus).",
@@ -160,20 +160,11 @@ def judge_cores(pid: int, instances: int, root: Path = ROOT) -> Iterator[Finding
             "...",
         )
     if instances > _MANY_INSTANCES_PER_CORE * count:
-        yield note(
+        yield Finding.note(
             f"{instances} instances share {count} cores",
             "More instances than cores help only where models wait for something else.",
             "zmqtriton-ctl stats",
         )
-
-
-def _quotas(pid: int, root: Path) -> Iterator[float]:
-    for group in _groups(pid, root, "cpu"):
-        words = read(group / "cpu.max").split()
-        if not words:
-            words = [read(group / f"cpu.cfs_{name}_us").strip() for name in ("quota", "period")]
-        if len(words) == 2 and all(word.isdigit() for word in words) and int(words[1]):
-            yield int(words[0]) / int(words[1])
 
 
 def _groups(pid: int, root: Path, controller: str) -> Iterator[Path]:
@@ -219,13 +210,13 @@ def judge_stopped(processes: Mapping[int, str], root: Path = ROOT) -> Iterator[F
     for pid, name in processes.items():
         state = process_field(pid, "State", root)[:1]
         if state in ("T", "t"):
-            yield error(
+            yield Finding.error(
                 f"{name} (pid {pid}) is stopped by a signal or a debugger",
                 "It does nothing until it is continued.",
                 f"kill -CONT {pid}",
             )
         elif state == "D":
-            yield note(
+            yield Finding.note(
                 f"{name} (pid {pid}) waits for a disk or a driver",
                 "If that stays so, a file system or a GPU hangs; the process cannot be killed.",
                 f"cat /proc/{pid}/wchan",
@@ -236,7 +227,7 @@ def judge_limits(pid: int, processes: Mapping[int, str], root: Path = ROOT) -> I
     """Judge the limits of a server and their use; `pid` is 0 before its start."""
     limit = read_limit("open files", pid, root)
     if limit < _FEW_DESCRIPTORS:
-        judge = error if limit < _TOO_FEW_DESCRIPTORS else warning
+        judge = Finding.error if limit < _TOO_FEW_DESCRIPTORS else Finding.warning
         yield judge(
             f"a process may have {limit:g} file descriptors, which is few",
             f"Each connection, instance and region of shared memory needs some. {_RAISE}",
@@ -247,7 +238,7 @@ def judge_limits(pid: int, processes: Mapping[int, str], root: Path = ROOT) -> I
         with suppress(OSError):  # another user's process
             used = len(os.listdir(root / "proc" / str(each) / "fd"))
         if used > _NEARLY_USED * limit:
-            yield warning(
+            yield Finding.warning(
                 f"{name} (pid {each}) uses {used} of {limit:g} file descriptors",
                 f"Beyond the limit it refuses connections and loads. {_RAISE}",
                 f"ls -l /proc/{each}/fd",
@@ -255,7 +246,7 @@ def judge_limits(pid: int, processes: Mapping[int, str], root: Path = ROOT) -> I
     is_root = process_field(pid, "Uid", root).startswith("0") if pid else not os.geteuid()
     count = read_limit("processes", pid, root)
     if count < _FEW_PROCESSES and not is_root:  # it does not bind root
-        yield warning(
+        yield Finding.warning(
             f"this user may have {count:g} processes and threads, which is few",
             "Each instance is a process, and numeric libraries have a thread for each core. "
             "Raise LimitNPROC= and TasksMax= in the unit, or `ulimit -u` of the shell.",
@@ -266,7 +257,9 @@ def judge_limits(pid: int, processes: Mapping[int, str], root: Path = ROOT) -> I
 def judge_start(options: Options | None) -> Iterator[Finding]:
     """Judge whether this machine suffices for a server with these options."""
     for lack in lacks(options) if options is not None else ():
-        yield (error if lack.is_fatal else warning)(lack.text, lack.advice, lack.command)
+        yield (Finding.error if lack.is_fatal else Finding.warning)(
+            lack.text, lack.advice, lack.command
+        )
 
 
 def judge_swap(processes: Mapping[int, str], root: Path = ROOT) -> Iterator[Finding]:
@@ -274,7 +267,7 @@ def judge_swap(processes: Mapping[int, str], root: Path = ROOT) -> Iterator[Find
     total = sum(swapped.values())
     if total > _SWAPPED_BYTES:
         worst = max(swapped, key=lambda name: swapped[name])
-        yield warning(
+        yield Finding.warning(
             f"{size(total)} of the server's memory are in swap, most of {worst}",
             "Requests that touch it wait for the disk. Unload models, or add memory.",
             "zmqtriton-ctl top",

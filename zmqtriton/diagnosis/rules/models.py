@@ -294,7 +294,7 @@ def _check_versions(directory: Path, rules: CheckOptions, findings: ModelFinding
     files = []
     for version in choice.versions:
         try:
-            file = find_model_file(config, directory, version, rules.backend_places)
+            file = find_model_file(config, directory, version, rules.backend_places).file
         except ZmqTritonError as error:
             problem = to_problem(error, path)
             if problem not in findings.problems:

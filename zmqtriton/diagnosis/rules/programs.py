@@ -16,7 +16,7 @@ from pathlib import Path
 from zmqtriton.commit import full_version
 from zmqtriton.diagnosis.facts.readings import ROOT
 from zmqtriton.diagnosis.rules.machine import read_limit
-from zmqtriton.findings import Finding, error, note, warning
+from zmqtriton.findings import Finding
 from zmqtriton.host.gpus import NvmlError, list_nvml_gpus
 from zmqtriton_floor import __version__
 
@@ -34,13 +34,13 @@ _DAY_S = 86400
 
 def judge_interpreter() -> Iterator[Finding]:
     if sysconfig.get_config_var("Py_DEBUG"):
-        yield warning(
+        yield Finding.warning(
             f"{sys.executable} is a debug build, which is several times slower",
             "Install the server into a usual Python.",
             "uv venv --python 3.12 /opt/zmqtriton",
         )
     elif not _is_optimized():
-        yield note(
+        yield Finding.note(
             f"{sys.executable} was built without --enable-optimizations (PGO), so it is slower",
             "Python of a distribution, of conda or of uv has it; of pyenv only with "
             "PYTHON_CONFIGURE_OPTS='--enable-optimizations --with-lto'.",
@@ -70,7 +70,7 @@ def judge_packages() -> Iterator[Finding]:
         name, conditions = match[1], (match[2] or "").strip()
         version = _version_of(name)
         if not is_accepted(version, conditions):
-            yield error(
+            yield Finding.error(
                 f"the library {name} {f'is {version}' if version else 'is missing'}; "
                 f"zmqtriton needs {name}{conditions}",
                 "Something else has changed the environment. Install the server into one of its "
@@ -120,7 +120,7 @@ def _version_of(package: str) -> str:
 
 def judge_installations(server_pid: int = 0, server_version: str = "") -> Iterator[Finding]:
     if server_pid and server_version != full_version():
-        yield warning(
+        yield Finding.warning(
             f"the server is zmqtriton {server_version}, and this program is {full_version()}",
             "Replace the server by `zmqtriton-ctl replace`, or use the zmqtriton-ctl of its "
             "installation.",
@@ -128,13 +128,13 @@ def judge_installations(server_pid: int = 0, server_version: str = "") -> Iterat
         )
     recorded = _version_of(_PACKAGE)
     if recorded.partition("+")[0] != __version__:
-        yield warning(
+        yield Finding.warning(
             f"the code is zmqtriton {__version__}, and its package says {recorded or 'nothing'}",
             "Files of two versions are mixed. Install it again.",
             f"{sys.executable} -m pip install --force-reinstall zmqtriton",
         )
     if client := _version_of(_CLIENT):
-        yield warning(
+        yield Finding.warning(
             f"{_CLIENT} {client} is installed beside the server, which has the same files",
             "Its removal would break the server. Remove it now, and install the server again.",
             f"{sys.executable} -m pip uninstall --yes {_CLIENT}",
@@ -147,7 +147,7 @@ def judge_installations(server_pid: int = 0, server_version: str = "") -> Iterat
         os.path.realpath(os.path.dirname(first)),
         os.path.dirname(os.path.realpath(first)),
     ):
-        yield note(
+        yield Finding.note(
             f"PATH has another installation: {first}",
             "`zmqtriton` may start that one. Name the program by its whole path.",
             "type -a zmqtriton",
@@ -161,12 +161,12 @@ def judge_gpus(
     problem, count = "", 0
     try:
         count = len(list_gpus())
-    except OSError:
-        problem = "its library libnvidia-ml.so.1 is missing"
     except NvmlError as failure:
         problem = str(failure)
+    except OSError:
+        problem = "its library libnvidia-ml.so.1 is missing"
     if devices and problem:
-        yield warning(
+        yield Finding.warning(
             f"there is an NVIDIA GPU, and its driver does not answer: {problem}",
             "Models of KIND_GPU are refused. Driver and library may be of two versions until the "
             "next start of the machine; in a container, use --gpus all.",
@@ -174,14 +174,14 @@ def judge_gpus(
         )
     for path in devices:
         if not os.access(path, os.R_OK | os.W_OK):
-            yield warning(
+            yield Finding.warning(
                 f"this user may not open {path}",
                 "Add the users of the server and its models to the groups video and render.",
                 f"ls -l {path}",
             )
     locked = read_limit("locked memory", pid, root)
     if count and locked < _PINNED_BYTES:
-        yield note(
+        yield Finding.note(
             f"a process may lock {locked / 1024:g} KiB of memory only",
             "CUDA may need more for copies to the GPU. Set LimitMEMLOCK=infinity in the unit, or "
             "`ulimit -l` of the shell.",
@@ -193,13 +193,13 @@ def judge_gpus(
 def _judge_cupy(*, has_devices: bool, count: int) -> Iterator[Finding]:
     version = next(filter(None, map(_version_of, _CUPY)), "")
     if count and not version:
-        yield note(
+        yield Finding.note(
             "there is a GPU, and cupy is missing",
             "It is needed where tensors stay on the GPU between models or come from clients there.",
             f"{sys.executable} -m pip install cupy-cuda12x",
         )
     if version and not has_devices:
-        yield note(
+        yield Finding.note(
             f"cupy {version} is installed, and no GPU can be seen",
             "In a container, use --gpus all. Without a GPU it is not needed.",
             "nvidia-smi",
@@ -208,7 +208,7 @@ def _judge_cupy(*, has_devices: bool, count: int) -> Iterator[Finding]:
 
 def judge_clock(now_s: float) -> Iterator[Finding]:
     if now_s < Path(__file__).stat().st_mtime - _DAY_S:
-        yield warning(
+        yield Finding.warning(
             "the clock of this machine is wrong: it is before this program was installed",
             "Certificates and tokens are judged by it, and log lines have its times.",
             "timedatectl",

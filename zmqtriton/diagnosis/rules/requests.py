@@ -12,7 +12,7 @@ from zmqtriton.diagnosis.facts.places import find_place
 from zmqtriton.diagnosis.facts.served import SMALL_SHARE, Document, Facts
 from zmqtriton.diagnosis.rules.causes import explain_known, explain_text
 from zmqtriton.figures import brief, count_of, format_duration
-from zmqtriton.findings import Finding, note, warning
+from zmqtriton.findings import Finding
 
 _FAILED_REQUEST = re.compile(r"Failed to process the request\(s\).*?message: (.*)", re.DOTALL)
 #: Minimum share of the queue in the time that clients allow to be worth shortening. A model that
@@ -107,7 +107,7 @@ def _failure_findings(facts: Facts, counts: Sequence[Document]) -> Iterator[Find
                 yield finding
                 return
             text += f"with the answer: {last['text']}"
-        yield warning(
+        yield Finding.warning(
             text,
             "The log may say more; errors that the model itself returns are in no log.",
             f"zmqtriton-ctl logs {facts.word}",
@@ -166,13 +166,13 @@ def _overdue_findings(facts: Facts, row: Document) -> Iterator[Finding]:
     if not took_s:
         said = row.get("last_error", {}).get("text", "")
         text = f"{share}: their deadline passed while they were executed: {wait}"
-        yield warning(
+        yield Finding.warning(
             f"{text} ({said})" if said else text,
             "Clients must wait longer, or the model must be faster.",
             stats,
         )
     elif _is_too_short(row):
-        yield warning(
+        yield Finding.warning(
             f"{share}: their deadline is shorter than the execution: {wait}, and an execution "
             f"takes {brief(took_s)}",
             "Clients must wait longer (X-Request-Timeout, client_timeout), or the model must be "
@@ -180,14 +180,14 @@ def _overdue_findings(facts: Facts, row: Document) -> Iterator[Finding]:
             stats,
         )
     elif queued_s > _LONG_WAIT * allowed_s:
-        yield warning(
+        yield Finding.warning(
             f"{share}: their deadline passed while they were executed: {wait}, {brief(queued_s)} "
             f"of it went by in the queue, and an execution takes {brief(took_s)}",
             "More instances make the queue shorter; or clients wait longer.",
             *facts.scale_commands(row),
         )
     else:
-        yield warning(
+        yield Finding.warning(
             f"{share}: their deadline passed while they were executed: {wait}, and an execution "
             f"takes {brief(took_s)} on average",
             "Some executions take longer than others; clients must wait for those, too.",
@@ -217,15 +217,17 @@ def _refusal_findings(facts: Facts, row: Document) -> Iterator[Finding]:
         if count and not (facts.is_overview and count < SMALL_SHARE * total):
             share = f"{count} of {count_of(total, 'request')}"
             commands = facts.scale_commands(row) if refusal.is_of_queue else ()
-            yield warning(refusal.text.format(share=share), refusal.advice, *commands)
+            yield Finding.warning(refusal.text.format(share=share), refusal.advice, *commands)
     count = row.get("deadlines", 0) - _overdue(row)
     if count > 0 and not (facts.is_overview and count < SMALL_SHARE * total):
         text = f"{count} of {count_of(total, 'request')} waited in the queue until their deadline"
         if _is_too_short(row):
-            yield warning(text, "They waited for executions that nobody waits for any more.")
+            yield Finding.warning(
+                text, "They waited for executions that nobody waits for any more."
+            )
         else:
             advice = f"{_SHORTER}; or clients wait longer."
-            yield warning(text, advice, *facts.scale_commands(row))
+            yield Finding.warning(text, advice, *facts.scale_commands(row))
 
 
 # ----------------------------------------------------------------- waiting
@@ -238,7 +240,7 @@ def _hanging(facts: Facts, row: Document, stub: Document, command: str) -> Findi
     usual_s = row["usual_execution_ns"] / 1e9
     text = f"instance {stub['instance']} hangs or is slow{place}: one execution lasts for {long}"
     text += f", where others take {brief(usual_s)}"
-    return warning(text, _ENDS_BY_ITSELF, command, _restart(facts, stub))
+    return Finding.warning(text, _ENDS_BY_ITSELF, command, _restart(facts, stub))
 
 
 def _restart(facts: Facts, stub: Document) -> str:
@@ -252,7 +254,7 @@ def _waiting_findings(facts: Facts, row: Document) -> Iterator[Finding]:
     if hanging := facts.hanging(row):
         yield from (_hanging(facts, row, stub, stacks) for stub in hanging[:_MAX_HANGING])
         if len(hanging) > _MAX_HANGING:
-            yield warning(f"{len(hanging)} of its instances hang", _ENDS_BY_ITSELF, stacks)
+            yield Finding.warning(f"{len(hanging)} of its instances hang", _ENDS_BY_ITSELF, stacks)
         return
     if facts.stands_still(row):
         held = count_of(row.get("unanswered", 0), "request")
@@ -261,7 +263,7 @@ def _waiting_findings(facts: Facts, row: Document) -> Iterator[Finding]:
         text = f"it hangs or is slow{facts.place}: {held} in progress{since}"
         text += ", and none completed during the check"
         restarts = (_restart(facts, stub) for stub in facts.stubs[:_MAX_HANGING])
-        yield warning(text, _ENDS_BY_ITSELF, stacks, *restarts)
+        yield Finding.warning(text, _ENDS_BY_ITSELF, stacks, *restarts)
 
 
 def judge_tokens(clients: Sequence[Document]) -> Iterator[Finding]:
@@ -272,7 +274,7 @@ def judge_tokens(clients: Sequence[Document]) -> Iterator[Finding]:
     whole = sum(rates.values())
     for token, rate in rates.items() if len(rates) > 1 and whole >= _BUSY_PER_S else ():
         if token and rate >= _NEARLY_ALL * whole:
-            yield note(
+            yield Finding.note(
                 f"the token '{token}' sends {rate / whole:.0%} of the requests, {rate:.3g} of "
                 f"{whole:.3g} a second",
                 "If others wait because of it, requests_per_second and concurrency in its line of "

@@ -11,7 +11,7 @@ from zmqtriton.diagnosis.facts.served import Document, Facts
 from zmqtriton.diagnosis.rules.causes import explain_reason, judge_pressure
 from zmqtriton.diagnosis.rules.requests import find_in_requests, find_waits
 from zmqtriton.figures import count_of, format_bytes, format_duration
-from zmqtriton.findings import Finding, error, note, warning
+from zmqtriton.findings import Finding
 from zmqtriton_floor.errors import closest_match
 from zmqtriton_floor.reasons import Kind, Reason
 
@@ -43,7 +43,9 @@ def find_all(facts: Facts) -> list[Finding]:
     for module, read in facts.of_add_ons:
         findings += module.notes(facts, read)
     findings += [
-        note(f"it comes from {row['repository']}, which is {row['revision']} for this server", "")
+        Finding.note(
+            f"it comes from {row['repository']}, which is {row['revision']} for this server", ""
+        )
         for row in facts.rows("model_sources")
     ]
     findings += judge_pressure(facts.pressure)
@@ -69,7 +71,7 @@ def _unknown_model(facts: Facts) -> Finding:
             e["version"] for e in facts.index if e["name"] == facts.model and "version" in e
         ]
         served = ", ".join(versions) or "none"
-        return error(
+        return Finding.error(
             f"there is no version {facts.version}; known: {served}",
             "Add its directory, and look at version_policy: by default the highest one is served.",
             f"zmqtriton-ctl explain {facts.word}",
@@ -78,12 +80,14 @@ def _unknown_model(facts: Facts) -> Finding:
     meant = f"; did you mean '{close}'?" if close else ""
     looked_in = _repositories(facts.status)
     command = f"zmqtriton-ctl explain {shlex.quote(close)}" if close else "zmqtriton-ctl models"
-    return error(f"there is no such model{meant}", f"The server looks in {looked_in}.", command)
+    return Finding.error(
+        f"there is no such model{meant}", f"The server looks in {looked_in}.", command
+    )
 
 
 def no_models(status: Document) -> Finding:
     """Explain a server that has no models at all."""
-    return error(
+    return Finding.error(
         "it has no models",
         f"It looks in {_repositories(status)}. A model is a directory with 1/model.py in it.",
         "zmqtriton new NAME --class",
@@ -98,11 +102,11 @@ def _repositories(status: Document) -> str:
 def _server_findings(facts: Facts) -> Iterator[Finding]:
     summary = facts.status.get("server", {}).get("ready", "")
     if summary.startswith("stopping"):
-        yield error(
+        yield Finding.error(
             "the server is stopping", "Nothing is loaded any more.", "zmqtriton-ctl servers"
         )
     if "counts" in facts.status and facts.status["counts"] is None:
-        yield error(
+        yield Finding.error(
             "timed out: the broker has not answered, so nothing is known of requests",
             "On a busy machine, ask again. It is replaced if it dies; if it hangs, no request is "
             "executed.",
@@ -122,7 +126,7 @@ def _version_findings(facts: Facts) -> Iterator[Finding]:
         if facts.is_retired(entry):
             if facts.version:
                 text = "not ready: it was unloaded, and another version serves"
-                yield note(text, "", f"zmqtriton-ctl status {facts.word}")
+                yield Finding.note(text, "", f"zmqtriton-ctl status {facts.word}")
             continue
         if state == "READY":
             if reason:
@@ -132,12 +136,12 @@ def _version_findings(facts: Facts) -> Iterator[Finding]:
         elif not state and facts.load_phase:
             text = f"not ready: it is being loaded: {facts.load_phase}"
             if facts.load_phase.startswith("it waits"):
-                yield note(text, _TURNS, "zmqtriton-ctl models")
+                yield Finding.note(text, _TURNS, "zmqtriton-ctl models")
             else:
                 again = f"zmqtriton-ctl restart {facts.word}"
-                yield note(text, "Where that hangs, a restart begins anew.", again)
+                yield Finding.note(text, "Where that hangs, a restart begins anew.", again)
         elif not state and not reason:
-            yield error(
+            yield Finding.error(
                 "not ready: nobody has loaded it",
                 "The server loads models on request (--model-control-mode=explicit).",
                 f"zmqtriton-ctl load {facts.word}",
@@ -165,14 +169,14 @@ def _missing_member(facts: Facts, prefix: str, reason: Reason) -> Finding:
         meant = reason.cause.values.get("suggestion", "") if reason.cause else ""
         hint = f"; did you mean '{meant}'?" if meant else ""
         advice = "Correct model_name of that step, or add the model to a repository."
-        return error(f"{prefix}its member '{member}' does not exist{hint}", advice, again)
+        return Finding.error(f"{prefix}its member '{member}' does not exist{hint}", advice, again)
     reasons = [one for entry in entries if (one := Facts.reason_of(entry))]
     why = explain_reason(member, reasons[0] if reasons else reason.cause)
     if any(entry.get("state") == "READY" for entry in entries):
         text = f"{prefix}its member '{member}' was not ready when it was loaded; it is now"
-        return error(text, "Load it again.", again)
+        return Finding.error(text, "Load it again.", again)
     text = f"{prefix}its member '{member}' is not ready: {why.text}"
-    return error(text, why.advice, f"zmqtriton-ctl explain {shlex.quote(member)}", again)
+    return Finding.error(text, why.advice, f"zmqtriton-ctl explain {shlex.quote(member)}", again)
 
 
 def _transition(facts: Facts, entry: Document, whose: str) -> Finding:
@@ -181,16 +185,16 @@ def _transition(facts: Facts, entry: Document, whose: str) -> Finding:
         rest = f", and finishes {count_of(unanswered, 'request')}" if unanswered else ""
         text = f"{whose}not ready: it is being unloaded{facts.place}{rest}"
         advice = "This shows the line that it is at. A process that does not end in time is killed."
-        return note(text, advice, f"zmqtriton-ctl stacks {facts.word}")
+        return Finding.note(text, advice, f"zmqtriton-ctl stacks {facts.word}")
     preparing = [p for p in facts.status.get("processes", ()) if "preparing" in p.get("state", "")]
     since = [stub["started_s"] for stub in facts.stubs if stub.get("started_s")]
     if preparing and not since:
         text = f"{whose}not ready: it is still loading; the server is {preparing[0]['state']}"
         advice = "The first load makes the environment; later ones find it."
-        return note(text, advice, f"zmqtriton-ctl logs {facts.word} --follow")
+        return Finding.note(text, advice, f"zmqtriton-ctl logs {facts.word} --follow")
     if not since:
         text = f"{whose}not ready: it waits for its turn to be loaded"
-        return note(text, _TURNS, "zmqtriton-ctl models")
+        return Finding.note(text, _TURNS, "zmqtriton-ctl models")
     long = facts.now_s - min(since)
     place = facts.place
     text = f"{whose}not ready: it is still loading{place}, since {format_duration(long)}"
@@ -202,7 +206,7 @@ def _transition(facts: Facts, entry: Document, whose: str) -> Finding:
         text += "; no port is open until then, so no model serves clients"
         advice += " Correct model.py, and load it again; --early-liveness opens ports at once."
         commands.append(f"zmqtriton-ctl restart {facts.word}")
-    return note(text, advice, *commands)
+    return Finding.note(text, advice, *commands)
 
 
 # --------------------------------------------------------------- instances
@@ -227,7 +231,9 @@ def _instance_findings(facts: Facts) -> Iterator[Finding]:
     if stubs and not has_given_up and ready < len(stubs):
         states = ", ".join(sorted({s["state"] for s in stubs if s.get("state") != "READY"}))
         text = f"{ready} of {len(stubs)} instances are ready, others are {states}"
-        yield warning(text, "Requests wait for the others.", f"zmqtriton-ctl status {facts.word}")
+        yield Finding.warning(
+            text, "Requests wait for the others.", f"zmqtriton-ctl status {facts.word}"
+        )
 
 
 def _is_long_back(facts: Facts, stub: Document) -> bool:
@@ -256,7 +262,7 @@ def _mismatch_findings(facts: Facts) -> Iterator[Finding]:
     """Tell where the code of the model differs from its configuration, as its processes saw it."""
     for text in dict.fromkeys(text for row in facts.stubs for text in row.get("mismatches", ())):
         advice = "Correct model.py or config.pbtxt, so that both have the same tensors."
-        yield warning(f"its code {text}", advice, f"zmqtriton-ctl reload {facts.word}")
+        yield Finding.warning(f"its code {text}", advice, f"zmqtriton-ctl reload {facts.word}")
 
 
 def _budget_findings(facts: Facts) -> Iterator[Finding]:
@@ -264,14 +270,16 @@ def _budget_findings(facts: Facts) -> Iterator[Finding]:
     asleep_s = facts.status.get("asleep_s", {}).get(facts.model)
     if asleep_s is not None:
         text = f"it has slept for {format_duration(asleep_s)}, without most of its memory"
-        yield note(text, "Its next request wakes it up.", f"zmqtriton-ctl wake {facts.word}")
+        yield Finding.note(
+            text, "Its next request wakes it up.", f"zmqtriton-ctl wake {facts.word}"
+        )
     on_demand = facts.status.get("on_demand") or {}
     budgets = {str(row["gpu"]): row for row in on_demand.get("gpus", ())}
     for row in on_demand.get("models", ()) if budgets else ():
         for gpu, size in row["gpu_bytes"].items() if row["model"] == facts.model else ():
             used, all_bytes = (budgets[gpu][key] for key in ("used_bytes", "budget_bytes"))
             text = f"it has {format_bytes(size)} on GPU {gpu}, where models have "
-            yield note(f"{text}{format_bytes(used)} of {format_bytes(all_bytes)}", "")
+            yield Finding.note(f"{text}{format_bytes(used)} of {format_bytes(all_bytes)}", "")
 
 
 def _quota_findings(facts: Facts) -> Iterator[Finding]:
@@ -284,10 +292,10 @@ def _quota_findings(facts: Facts) -> Iterator[Finding]:
             held = count_of(waiting, "request")
             text = f"its quota holds it back: {held} in its queue, {quota} is {limit:g}"
             advice = "Raise the parameter in config.pbtxt, or ask it less often."
-            yield warning(text, advice, *show, reload)
+            yield Finding.warning(text, advice, *show, reload)
         elif row.get("exceeded") and quota not in (Facts.PACE, _MEMORY):
             text = f"its quota {quota} ({limit}) was exceeded {count_of(row['exceeded'], 'time')}"
-            yield warning(text, "Raise the parameter in config.pbtxt.", *show, reload)
+            yield Finding.warning(text, "Raise the parameter in config.pbtxt.", *show, reload)
 
 
 # ------------------------------------------------------------- what remains
@@ -306,7 +314,7 @@ def _directory_findings(facts: Facts) -> Iterator[Finding]:
         if text not in reasons:
             directory = facts.directories[0] if facts.directories else "DIRECTORY"
             where = f" ({place})" if place else ""
-            yield error(
+            yield Finding.error(
                 f"a check also finds: {text}{where}",
                 "",
                 f"zmqtriton check {shlex.quote(directory)}",
@@ -323,4 +331,4 @@ def _nothing_found(facts: Facts) -> Finding:
         kinds.update(row.get("failures", {}))
     failed = ", ".join(f"{number} {kind.lower()}" for kind, number in kinds.items() if number)
     text = f"ready{instances}, {answered} answered{failed and f', {failed}'}: nothing is wrong"
-    return note(text, "", f"zmqtriton-ctl stats {facts.word}")
+    return Finding.note(text, "", f"zmqtriton-ctl stats {facts.word}")

@@ -16,7 +16,7 @@ from zmqtriton.control_client import user_name
 from zmqtriton.diagnosis.facts.readings import ROOT, read
 from zmqtriton.diagnosis.rules.files import FileSystem
 from zmqtriton.environments.users import StubUsers, UserError, find_user
-from zmqtriton.findings import Finding, error, note, warning
+from zmqtriton.findings import Finding
 from zmqtriton.start.ports import describe_listener, waits_in_systemd
 from zmqtriton_floor.hosts import is_loopback
 
@@ -38,7 +38,7 @@ _LONGEST_PATH = 107 - len("/requests-4294967295")
 
 def judge_options(problem: str) -> Iterator[Finding]:
     if problem:
-        yield error(
+        yield Finding.error(
             f"a server cannot start with these options: {problem}",
             "Correct them: on the command line, in the file of --config, in variables; in the unit "
             "they stand in ZMQTRITON_OPTIONS.",
@@ -49,7 +49,7 @@ def judge_options(problem: str) -> Iterator[Finding]:
 def judge_option_file(path: str, started_s: float) -> Iterator[Finding]:
     """Judge whether a server that runs has read the file of its options as it is now."""
     if os.path.isabs(path) and started_s and os.stat(path).st_mtime > started_s:
-        yield note(
+        yield Finding.note(
             f"{path}, the file of --config, has changed since the server started",
             "The server reads it once; a restart of the server takes the changes over.",
             "zmqtriton-ctl config",
@@ -61,17 +61,17 @@ def judge_models(troubles: Sequence[tuple[str, str]]) -> Iterator[Finding]:
     advice = "This says what to do:"
     for model, text in troubles[:_MAX_MODELS]:
         command = f"zmqtriton-ctl explain {shlex.quote(model)}"
-        finding = warning(f"{model}: {text}", advice, command)
+        finding = Finding.warning(f"{model}: {text}", advice, command)
         # what is wrong with one that serves is another matter than its files
         yield replace(finding, model=model) if text.startswith("not ready") else finding
     if len(troubles) > _MAX_MODELS:
         more = len(troubles) - _MAX_MODELS
-        yield warning(f"{more} more models are in trouble", advice, "zmqtriton-ctl explain")
+        yield Finding.warning(f"{more} more models are in trouble", advice, "zmqtriton-ctl explain")
 
 
 def judge_log(problem: str) -> Iterator[Finding]:
     if problem:
-        yield warning(
+        yield Finding.warning(
             problem,
             "The reader of the server's stderr, such as a shipper of logs, has stopped or is too "
             "slow, or the disk of the log file is full. Models and requests do not wait for it.",
@@ -104,7 +104,7 @@ def _bind(address: str, number: int) -> None:
 
 def _judge_port(option: str, number: int, problem: OSError) -> Finding:
     if problem.errno == errno.EACCES and number < _FIRST_FREE_FOR_ALL:
-        return error(
+        return Finding.error(
             f"--{option}={number}: only root may open ports below {_FIRST_FREE_FOR_ALL}",
             f"Take a higher port, as in --{option}={number + 8000}, or give the unit "
             "CAP_NET_BIND_SERVICE in AmbientCapabilities= and CapabilityBoundingSet=.",
@@ -114,7 +114,7 @@ def _judge_port(option: str, number: int, problem: OSError) -> Finding:
     if problem.errno == errno.EADDRINUSE:
         holder = describe_listener(number)
         text = f"port {number} is in use{holder and f' by {holder}'}"
-    return error(
+    return Finding.error(
         f"{text}, so a server cannot start with --{option}={number}",
         f"End that process, or take another port, as in --{option}={number + 1000}.",
         f"ss -ltnp sport = :{number}",
@@ -133,7 +133,7 @@ def judge_stub_users(names: Iterable[str], repositories: Iterable[str]) -> Itera
         except UserError as problem:
             text = str(problem)
             reason = text.partition("': ")[2] or text.partition(": ")[2]
-            yield error(
+            yield Finding.error(
                 f"models cannot run as {name}: {reason}",
                 "Give the user the right to read that and to enter the directories above it.",
                 f"namei -l {reason.rpartition(' ')[2]}",
@@ -148,7 +148,7 @@ def judge_proxies() -> Iterator[Finding]:
     )
     proxies = [f"{kind}_proxy={places[kind]}" for kind in ("http", "all") if kind in places]
     if proxies and not is_bypassed:
-        yield warning(
+        yield Finding.warning(
             f"{', '.join(proxies)} sends requests for localhost to a proxy",
             "curl, gRPC and other clients on this machine then do not reach the server.",
             "export no_proxy=localhost,127.0.0.1,::1",
@@ -162,7 +162,7 @@ def judge_reverse_proxies(options: Mapping[str, Any], root: Path = ROOT) -> Iter
         return
     names = {read(path).strip() for path in (root / "proc").glob("[0-9]*/comm")}
     for name in sorted(names & _PROXIES):
-        yield note(
+        yield Finding.note(
             f"{name} runs here, and a server on loopback answers 421 to names but localhost",
             "If it passes on the Host of its clients, name each, or let it send the server's "
             "address as Host.",
@@ -178,7 +178,7 @@ def judge_home() -> Iterator[Finding]:
     elif not os.access(home, os.W_OK | os.X_OK):
         problem = f"this user may not write to {home}"
     if problem:
-        yield note(
+        yield Finding.note(
             f"the home directory cannot be used: {problem}",
             "Libraries of models that keep something there fail or complain; environments are kept "
             "below it, too.",
@@ -192,19 +192,19 @@ def judge_variables(options: Mapping[str, Any]) -> Iterator[Finding]:
     if names is None:
         return
     if not names:
-        yield note(
+        yield Finding.note(
             "models get all variables of the environment but the server's own",
             "--model-env restricts them to those that it names and those that libraries need.",
             "zmqtriton --model-env=NAME ...",
         )
     elif "*" in names:
-        yield note(
+        yield Finding.note(
             "models get all variables of the environment, the server's own, too (--model-env=*)",
             "Credentials of the server may be among them. Without the option these are withheld.",
             "zmqtriton-ctl config",
         )
     else:
-        yield note(
+        yield Finding.note(
             "models get only the variables that libraries need and those that --model-env names: "
             f"{', '.join(names)}",
             "Name each other one that a model reads. Without --model-env they get all but the "
@@ -223,27 +223,27 @@ def judge_runtime_directories(
     errors = {path: _connection_error(path) for path in directories}
     stale = [str(path) for path, number in errors.items() if number == errno.ECONNREFUSED]
     if stale:
-        yield note(
+        yield Finding.note(
             f"a server that was killed has left {', '.join(stale)}",
             "The next server of this user removes it.",
             *(f"rm -r {path}" for path in stale),
         )
     if silent is not None:
-        yield error(
+        yield Finding.error(
             f"the server in {silent} is alive and does not answer",
             "Its supervisor is stopped, or waits for a disk.",
             f"fuser {silent}/ctl",
         )
     for path, number in errors.items():
         if number == errno.EACCES:
-            yield note(
+            yield Finding.note(
                 f"a server in {path} would be another user's, and this user may not ask it",
                 "Ask as that user or as root.",
                 f"sudo zmqtriton-ctl --runtime-directory {path} doctor",
             )
     problem = _problem_of(Path(named)) if named else ""
     if problem:
-        yield error(
+        yield Finding.error(
             f"the runtime directory {named} cannot be used: {problem}",
             "Name another one with --runtime-directory, or let the server make one.",
             f"ls -ld {named}",

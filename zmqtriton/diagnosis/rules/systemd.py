@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from zmqtriton.diagnosis.facts.readings import ROOT, read
-from zmqtriton.findings import Finding, error, warning
+from zmqtriton.findings import Finding
 
 _FOLDERS = ("etc/systemd/system", "usr/lib/systemd/system", "lib/systemd/system")
 _NAMES = ("zmqtriton.service", "zmqtriton@.service")
@@ -59,7 +59,7 @@ def judge_units(
 
 def _judge_run(path: Path, failure: str) -> Iterator[Finding]:
     if failure:
-        yield error(
+        yield Finding.error(
             f"{path} does not stay up: its last run ended with {failure}",
             "The last lines of its log say why. Where one model cannot be loaded, "
             "--exit-on-error=false serves the others.",
@@ -84,7 +84,7 @@ def _judge_program(path: Path, command: str, root: Path) -> Iterator[Finding]:
     try:
         os.stat(root / program[1:])
     except FileNotFoundError:
-        yield error(
+        yield Finding.error(
             f"{path} starts {program}, which does not exist",
             "Install the server there, or correct ExecStart=.",
             "python3 -m venv /opt/zmqtriton",
@@ -99,7 +99,7 @@ def _judge_settings(
     stop_s = _parse_span(settings.get("TimeoutStopSec", settings.get("TimeoutSec", "")))
     needed_s = options.get("exit-timeout-secs", _EXIT_TIMEOUT_S) + options.get("exit-drain-secs", 0)
     if stop_s is not None and stop_s <= needed_s:
-        yield warning(
+        yield Finding.warning(
             f"{path} kills the server {stop_s:g} s after a stop, and the server "
             f"may take {needed_s:g} s to finish its requests",
             f"Set TimeoutStopSec= to {needed_s + 15:g} or more "
@@ -108,14 +108,14 @@ def _judge_settings(
         )
     descriptors = _parse_limit(settings.get("LimitNOFILE", ""))
     if descriptors is not None and descriptors < _FEW_DESCRIPTORS:
-        yield warning(
+        yield Finding.warning(
             f"{path} allows {descriptors:g} file descriptors, which is few",
             "Set LimitNOFILE=65536.",
             _EDIT,
         )
     kill_mode = settings.get("KillMode", "mixed")
     if kill_mode != "mixed":
-        yield warning(
+        yield Finding.warning(
             f"{path} has KillMode={kill_mode}, so requests under way are lost at a stop",
             "Set KillMode=mixed: the supervisor ends the others in order.",
             _EDIT,

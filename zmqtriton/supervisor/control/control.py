@@ -14,7 +14,7 @@ from zmqtriton.supervisor.actions import Send
 from zmqtriton.supervisor.control.succession import Succession
 from zmqtriton.supervisor.control.verbs import BY_ACTION, OWN_CALLER, ControlCall, Verb, Verbs
 from zmqtriton.supervisor.plan import Plan
-from zmqtriton.supervisor.story import Promise, failed
+from zmqtriton.supervisor.story import Promise
 from zmqtriton_floor import wire
 from zmqtriton_floor.errors import InvalidArgument, Unavailable, ZmqTritonError
 
@@ -101,10 +101,12 @@ class ControlCallHandler:
 
     def perform(self, verb: str, arguments: dict[str, Any]) -> Promise[Any]:
         """Perform a call of this server's own."""
+        return self._plan.tell(self._perform_own(verb, arguments))
+
+    async def _perform_own(self, verb: str, arguments: dict[str, Any]) -> Any:
         if verb not in self._verbs:
-            return failed(InvalidArgument(f"unknown control call '{verb}'"))
-        call = ControlCall(OWN_CALLER, arguments)
-        return self._plan.tell(_result_of(self._verbs[verb], call))
+            raise InvalidArgument(f"unknown control call '{verb}'")
+        return await _result_of(self._verbs[verb], ControlCall(OWN_CALLER, arguments))
 
     def _find(self, model: str, name: str) -> Verb:
         """Return the verb. Raises ZmqTritonError if the caller may not use it now."""

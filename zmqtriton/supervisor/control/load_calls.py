@@ -11,12 +11,12 @@ import posixpath
 import re
 from collections.abc import Container, Iterable, Mapping
 from functools import partial
-from typing import Any, Protocol
+from typing import Any
 
 from zmqtriton.environments.demand import GuestHost
 from zmqtriton.reading.blueprint import LoadOverride
 from zmqtriton.roles import GUEST, LOCAL_SERVICES
-from zmqtriton.supervisor.actions import RemoveDirectory, RepositoryNames
+from zmqtriton.supervisor.actions import RemoveDirectory
 from zmqtriton.supervisor.control.verbs import (
     HOW_TO_BE_EXPLICIT,
     OWN_CALLER,
@@ -25,13 +25,12 @@ from zmqtriton.supervisor.control.verbs import (
     Verb,
     Verbs,
 )
+from zmqtriton.supervisor.features.feature import HostServer
 from zmqtriton.supervisor.models.generation import Generation
-from zmqtriton.supervisor.models.model import ServedModel
 from zmqtriton.supervisor.models.model_report import repository_index
 from zmqtriton.supervisor.models.order import NestedLoads
 from zmqtriton.supervisor.plan import Plan
 from zmqtriton.supervisor.server_processes.peers import Peers
-from zmqtriton.supervisor.story import Promise
 from zmqtriton_floor import staging
 from zmqtriton_floor.errors import InvalidArgument, Unavailable, ZmqTritonError
 from zmqtriton_floor.reasons import Reason
@@ -100,29 +99,10 @@ class StagedFiles:
             self._plan.enqueue(RemoveDirectory(path))
 
 
-class LoadingServer(Protocol):
-    """The server, as these calls need it."""
-
-    models: dict[str, ServedModel]
-
-    @property
-    def is_stopping(self) -> bool:
-        """True once no new work may begin."""
-
-    def list_repository(self, *, is_urgent: bool) -> Promise[RepositoryNames]:
-        """Return the names of the repositories' models; an urgent answer comes at once."""
-
-    def load(self, model: str, override: LoadOverride | None) -> Promise[None]:
-        """Load a model."""
-
-    def unload(self, model: str, dependents: bool) -> Promise[None]:
-        """Unload a model; resolved when no client can use it, nor its dependents if included."""
-
-
 class LoadCalls:
     def __init__(
         self,
-        server: LoadingServer,
+        server: HostServer,
         peers: Peers,
         staged_files: StagedFiles,
         nested_loads: NestedLoads,

@@ -217,8 +217,8 @@ class RegionRegistry:
     @property
     def verbs(self) -> Verbs:
         return {
-            "regions.register": Verb(self._handle_register, goes_over=Verb.the_same),
-            "regions.unregister": Verb(self._handle_unregister, goes_over=Verb.the_same),
+            "regions.register": Verb(self._register, goes_over=Verb.the_same),
+            "regions.unregister": Verb(self._unregister, goes_over=Verb.the_same),
             "regions.status": Verb(lambda call: self._status(*_kind(call))),
         }
 
@@ -233,18 +233,6 @@ class RegionRegistry:
                 self._plan.log("W", f"refused to register a client's memory. {_DISABLED}")
             raise Unsupported(_DISABLED)
 
-    async def _handle_register(self, call: ControlCall) -> None:
-        self._check_allowed(call.caller)
-        name, is_on_gpu = _kind(call)
-        if is_on_gpu and not self._gpus:
-            text = f"failed to register CUDA shared memory region: '{name}', GPUs not supported"
-            raise InvalidArgument(text)
-        await self._register(call.arguments, is_on_gpu)
-
-    def _handle_unregister(self, call: ControlCall) -> Promise[None]:
-        self._check_allowed(call.caller)
-        return self._unregister(*_kind(call))
-
     def _status(self, name: str, is_on_gpu: bool) -> list[dict[str, Any]]:
         listed = [r for r in self._regions.values() if r.is_open and name in ("", r.request.name)]
         rows = [r.describe() for r in listed if r.request.is_on_gpu == is_on_gpu]
@@ -258,11 +246,18 @@ class RegionRegistry:
             raise NotFound(f"Unable to find {kinds[0].lower()} shared memory region: '{name}'")
         return rows
 
-    async def _register(self, arguments: dict[str, Any], is_on_gpu: bool) -> None:
-        name = read_name(arguments)
+    async def _register(self, call: ControlCall) -> None:
+        self._check_allowed(call.caller)
+        name, is_on_gpu = _kind(call)
+        if is_on_gpu and not self._gpus:
+            text = f"failed to register CUDA shared memory region: '{name}', GPUs not supported"
+            raise InvalidArgument(text)
+        name = read_name(call.arguments)
         if name in self._regions:
             raise AlreadyExists(f"shared memory region '{name}' already in manager")
-        request = read_on_gpu(arguments, self._gpus) if is_on_gpu else read_on_host(arguments)
+        request = (
+            read_on_gpu(call.arguments, self._gpus) if is_on_gpu else read_on_host(call.arguments)
+        )
         if len(self._regions) + len(self._unregistered) >= MAX_REGIONS:
             raise InvalidArgument(
                 f"failed to register shared memory region '{name}': there are {MAX_REGIONS} already"
@@ -292,11 +287,13 @@ class RegionRegistry:
         self._plan.enqueue(*(Send(serial, region.to_message()) for serial in frontends))
         await self._acknowledgements.sync(frontends)
 
-    def _unregister(self, name: str, is_on_gpu: bool) -> Promise[None]:
+    def _unregister(self, call: ControlCall) -> Promise[None]:
         """Unregister a region, or all without a name.
 
         As in Triton, an unknown region counts as unregistered.
         """
+        self._check_allowed(call.caller)
+        name, is_on_gpu = _kind(call)
 
         def is_named(request: RegionRequest) -> bool:
             return request.is_on_gpu == is_on_gpu and name in ("", request.name)

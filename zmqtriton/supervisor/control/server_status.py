@@ -1,4 +1,4 @@
-"""The answer to `zmqtriton-ctl status`: the server, processes, clients, loops and counts."""
+"""The answer to `zmqtriton-ctl status`: the server, processes and counts."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from zmqtriton.roles import BROKER, BROKERED_ROLES, GUEST
-from zmqtriton.supervisor.control.verbs import ControlCall, Verb, Verbs
+from zmqtriton.roles import BROKERED_ROLES
+from zmqtriton.supervisor.control.verbs import Verb, Verbs
 from zmqtriton.supervisor.features.feature import Features
 from zmqtriton.supervisor.helper_processes import HelperOwner
 from zmqtriton.supervisor.models.generation import Generation
@@ -18,10 +18,8 @@ from zmqtriton.supervisor.server_processes.broker_counts import BrokerCounts
 from zmqtriton.supervisor.server_processes.peers import Peers, ServerProcess
 from zmqtriton.supervisor.server_processes.shutdown import ShutdownSequence
 from zmqtriton.supervisor.settings import ServerInfo, Settings
-from zmqtriton.supervisor.states import GenerationState
 from zmqtriton_floor import wire
 from zmqtriton_floor.endpoints import local_service_path
-from zmqtriton_floor.process.loop_turns import BOUNDS_S, LONG_NS
 from zmqtriton_floor.reasons import Kind, Reason
 from zmqtriton_floor.settings.frontends import Grpc, Http, MetricsService
 
@@ -32,18 +30,8 @@ _MAX_NAMES = 3
 _OF_COMPARISONS = ("trial", "unawaited", "executing_ns")
 #: Duration of an execution that may hang, as a multiple of the usual one; the alert has the same.
 _OVERLONG = 10
-_KINDS = ("requests_bytes", "answers_bytes", "requests_refused", "answers_refused")
 #: Bytes of held memory that are worth a row.
 _SHOWN_BYTES = 1 << 20
-#: A guest is a user's process, and may tell anything.
-_MAX_VALUES = 1024
-_MAX_LETTERS = 128
-
-#: A role, a counter, and the value of its label.
-Key = tuple[str, str, str]
-_SIZE = len(BOUNDS_S) + 1
-_TIMES = ("cpu_s", "stood_s", "waited_s", "locked_s", "at_s")
-_MAX_TURN_LETTERS = 1000
 
 
 class ServerStatus:
@@ -71,13 +59,9 @@ class ServerStatus:
         self._counts = counts
         self._features = features
         self._pid = pid
-        #: When each process was started, by serial number, on the wall clock; 0 is the supervisor.
-        self._started_s: dict[int, float] = {}
-        #: Pids of processes by serial number.
-        self._pids: dict[int, int] = {}
+        #: Pid of each process, and its start on the wall clock, by serial; 0 is the supervisor.
+        self._begun: dict[int, tuple[int, float]] = {}
         self._malformed = 0
-        self._clients = Clients()
-        self._turns = LoopTurnsTable()
 
     @property
     def verbs(self) -> Verbs:
@@ -85,34 +69,17 @@ class ServerStatus:
             "status": Verb(lambda call: self._status()),
             # of the supervisor alone, whatever the broker does
             "identity": Verb(lambda call: self._identity()),
-            # by which a frontend tells of its clients
-            "clients": Verb(lambda call: self._clients.take(call.caller, call.arguments)),
-            # by which it tells of its loop
-            "turns": Verb(self._take_turns),
         }
 
     def started(self, started_s: float) -> None:
         """Record the start of the supervisor itself."""
-        self._started_s[0] = started_s
+        self._begun[0] = self._pid, started_s
 
     def process_started(self, serial: int, pid: int, started_s: float) -> None:
-        self._started_s[serial] = started_s
-        self._pids[serial] = pid
+        self._begun[serial] = pid, started_s
 
     def process_ended(self, serial: int) -> None:
-        self._started_s.pop(serial, None)
-        self._pids.pop(serial, None)
-        self._clients.forget(serial)
-
-    def peer_ended(self, serial: int) -> None:
-        """Forget a dead process that was neither the supervisor nor a stub."""
-        self._clients.forget(serial)
-        self._turns.forget(serial)
-
-    def _take_turns(self, call: ControlCall) -> None:
-        peer = self._peers.find_peer(call.caller)
-        if peer is not None and peer.role != GUEST:
-            self._turns.take(peer.serial, peer.role, call.arguments)
+        self._begun.pop(serial, None)
 
     def messages_malformed(self, messages: int) -> None:
         """Count dropped messages: malformed ones, or ones that their sender may not send."""
@@ -120,7 +87,7 @@ class ServerStatus:
 
     def _identity(self) -> dict[str, Any]:
         server = describe_server(self._server.settings, self._server.directory, self.summary())
-        started_s = self._started_s[0] + self._server.clock_step_s()
+        started_s = self._begun[0][1] + self._server.clock_step_s()
         return {**server, "pid": self._pid, "started_s": started_s}
 
     async def _status(self) -> dict[str, Any]:
@@ -128,7 +95,6 @@ class ServerStatus:
         unconnected, in_flight = report.pop("unconnected"), report.pop("in_flight")
         holders = report.pop("held")
         ages_ns = report.pop("execution_ages_ns")
-        self._take_own_turns(report.pop("turns"))
         counts = report["counts"] or ()
         document = self._describe(counts)
         usual_ns = {}
@@ -149,13 +115,6 @@ class ServerStatus:
         document["held"] = describe_holders(holders, document["processes"])
         return {**document, **report}
 
-    def _take_own_turns(self, of_broker: dict[str, Any]) -> None:
-        """Record the turns of the processes that do not call the supervisor."""
-        self._turns.take(0, "supervisor", self._server.loop_turns())
-        for peer in self._peers.all():
-            if peer.role == BROKER:
-                self._turns.take(peer.serial, BROKER, of_broker)
-
     def processes(self) -> list[tuple[int, str, int, int]]:
         """Return the pid of each process, its model, version and number of instances.
 
@@ -165,8 +124,8 @@ class ServerStatus:
         rows = [(pid, "", 0, 0) for pid in (*pids, *(r["pid"] for r in self._server.readers()))]
         for generation in self._generations.values():
             held = Counter(instance.pid for instance in generation.instances)
-            if generation.template is not None:
-                held[self._pids.get(generation.template.serial, 0)] += 0
+            for template in generation.templates:
+                held[self._begun.get(template.serial, (0,))[0]] += 0
             of_model = generation.blueprint.name, generation.version
             rows += [(pid, *of_model, count) for pid, count in held.items()]
         return [row for row in rows if row[0]]
@@ -201,21 +160,23 @@ class ServerStatus:
             {
                 "role": "template",
                 "serial": one.serial,
-                "pid": self._pids[one.serial],
-                "started_s": self._started_s[one.serial],
+                "pid": self._begun[one.serial][0],
+                "started_s": self._begun[one.serial][1],
                 "model": generation.blueprint.name,
                 "version": generation.version,
                 "instances": generation.blueprint.instances,
                 **_last_reason(None),
             }
             for generation in self._generations.values()
-            if (one := generation.template) is not None and one.serial in self._pids
+            for one in generation.templates
+            if one.serial in self._begun
         ]
 
     def _describe(self, counts: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+        of_features = self._features.describe(counts)
         phase = self._stopping.phase.value
         processes = describe_processes(
-            self._pid, self._started_s, phase, self._peers.all(), self._generations.values()
+            self._begun, phase, self._peers.all(), self._generations.values()
         )
         processes += self._describe_templates()
         for helper in self._helpers:
@@ -226,11 +187,8 @@ class ServerStatus:
         for process in processes:
             if process["started_s"]:
                 process["started_s"] += step_s
-            serial = process.get("serial", 0)
-            process["segment_bytes"] = held.pop(serial, 0)
-            process.update(self._clients.describe_process(serial))
-            if process["role"] != "stub" and (serial or process["role"] == "supervisor"):
-                process.update(self._turns.describe_process(serial))
+            process["segment_bytes"] = held.pop(process.get("serial", 0), 0)
+            process.update(self._features.describe_process(process))
         server = self._server
         document: dict[str, Any] = {
             "server": describe_server(server.settings, server.directory, self.summary()),
@@ -241,17 +199,13 @@ class ServerStatus:
             "environments": preparations,
             "malformed": self._malformed,
             "log": server.log_loss(),
-            "clients": self._clients.describe(),
-            "turns": self._turns.describe(),
-            "slow_loops": self._turns.slow_loops(
-                {0: "supervisor", **{peer.serial: peer.role for peer in self._peers.all()}}
-            ),
             "loads": load_seconds(self._generations.values()),
+            "kept": kept_of(self._generations.values()),
             "troubles": [row for model in self._models.values() for row in troubles(model)],
             "process_troubles": self._peers.troubles(),
             "silent_places": server.silent_places(),
         }
-        return document | self._features.describe(counts)
+        return document | of_features
 
 
 def describe_holders(
@@ -285,8 +239,11 @@ def _may_be_missing(news: wire.VersionInfo) -> bool:
 def describe_server(settings: Settings, directory: str, ready: str) -> dict[str, Any]:
     """Describe the server, for people who have several servers; `ready` is its state in words."""
     frontend = settings.frontend
-    services: dict[str, Http | Grpc | MetricsService]
-    services = {"http": frontend.http, "grpc": frontend.grpc, "metrics": frontend.metrics_service}
+    services: dict[str, Http | Grpc | MetricsService] = {
+        "http": frontend.http,
+        "grpc": frontend.grpc,
+        "metrics": frontend.metrics_service,
+    }
     addresses = {
         name: f"[{host}]:{service.port}" if ":" in host else f"{host}:{service.port}"
         for name, service in services.items()
@@ -308,25 +265,39 @@ def load_seconds(generations: Iterable[Generation]) -> dict[str, dict[str, float
     """Return the load time of each version in seconds, by model and version."""
     times: dict[str, dict[str, float]] = {}
     for generation in generations:
-        if generation.state is GenerationState.SERVING:
+        if generation.is_serving:
             of_model = times.setdefault(generation.blueprint.name, {})
             of_model[str(generation.version)] = generation.load_s
     return times
 
 
+def kept_of(generations: Iterable[Generation]) -> list[dict[str, Any]]:
+    """Return a row for each version that was loaded over another: its report on kept objects."""
+    return [
+        {
+            "model": each.blueprint.name,
+            "version": each.version,
+            "is_kept": bool(each.kept.is_kept),
+            "text": each.kept.text,
+        }
+        for each in generations
+        if each.is_serving and each.kept is not None
+    ]
+
+
 def describe_processes(
-    pid: int,
-    started_s: Mapping[int, float],
+    begun: Mapping[int, tuple[int, float]],
     phase: str,
     peers: Iterable[ServerProcess],
     generations: Iterable[Generation],
 ) -> list[dict[str, Any]]:
     """Describe the processes.
 
-    `started_s` has wall clock times by serial number; 0 is the supervisor's.
+    `begun` has pids and wall clock times by serial number; 0 is the supervisor.
     """
+    pid, started_s = begun[0]
     processes: list[dict[str, Any]] = [
-        {"role": "supervisor", "pid": pid, "started_s": started_s.get(0, 0.0), "state": phase}
+        {"role": "supervisor", "pid": pid, "started_s": started_s, "state": phase}
     ]
     processes += [
         {
@@ -344,7 +315,7 @@ def describe_processes(
             "role": "stub",
             "serial": instance.serial,
             "pid": instance.pid,
-            "started_s": started_s.get(instance.serial, 0.0) if instance.pid else 0.0,
+            "started_s": begun.get(instance.serial, (0, 0.0))[1],
             "model": generation.blueprint.name,
             "version": generation.version,
             "generation": generation.number,
@@ -369,140 +340,3 @@ def _last_reason(reason: Reason | None) -> dict[str, Any]:
     if reason is None:
         return {"last_reason": ""}
     return {"last_reason": shorten(reason.text), "why": reason.document()}
-
-
-class Clients:
-    """Frontends' figures about clients: memory, connections, and counters that outlive them."""
-
-    def __init__(self) -> None:
-        #: Bytes of clients by kind, for each living frontend by its serial.
-        self._memory: dict[int, dict[str, int]] = {}
-        self._connections: dict[int, int] = {}
-        self._counts: dict[int, dict[Key, int]] = {}
-        #: Counters of all frontends together, those that have ended included.
-        self._totals: dict[Key, int] = {}
-
-    def take(self, serial: int, figures: Mapping[str, Any]) -> None:
-        """Record the figures of a process; values of other types do not count."""
-        memory = _mapping(figures.get("memory"))
-        if memory:
-            self._memory[serial] = {kind: _number(memory.get(kind)) for kind in _KINDS}
-        self._connections[serial] = _number(figures.get("connections"))
-        before, now = self._counts.get(serial, {}), _read_counts(figures)
-        for key, count in now.items():
-            grown = count - before.get(key, 0)
-            if grown > 0 and (key in self._totals or len(self._totals) < _MAX_VALUES):
-                self._totals[key] = self._totals.get(key, 0) + grown
-        self._counts[serial] = now
-
-    def forget(self, serial: int) -> None:
-        for figures in (self._memory, self._connections, self._counts):
-            figures.pop(serial, None)
-
-    def describe_process(self, serial: int) -> dict[str, Any]:
-        """Return the status of a process; empty if it has reported nothing."""
-        described: dict[str, Any] = {}
-        if serial in self._memory:
-            described["client_memory"] = self._memory[serial]
-        if serial in self._connections:
-            described["connections"] = self._connections[serial]
-        return described
-
-    def describe(self) -> list[dict[str, Any]]:
-        """Return the counters of all processes together."""
-        return [
-            {"role": role, "counter": counter, "label": label, "count": count}
-            for (role, counter, label), count in self._totals.items()
-        ]
-
-
-def _read_counts(figures: Mapping[str, Any]) -> dict[Key, int]:
-    role = str(figures.get("role", ""))[:_MAX_LETTERS]
-    return {
-        (role, str(counter)[:_MAX_LETTERS], str(label)[:_MAX_LETTERS]): _number(count)
-        for counter, values in _mapping(figures.get("counts")).items()
-        for label, count in _mapping(values).items()
-    }
-
-
-def _mapping(value: Any) -> Mapping[str, Any]:
-    return value if isinstance(value, dict) else {}
-
-
-def _number(value: Any) -> int:
-    return value if type(value) is int else 0
-
-
-class LoopTurnsTable:
-    """The turns of the loops of all processes: the longest of each, and a histogram of times.
-
-    Each process measures its own turns and reports them; the counts outlive the process.
-    """
-
-    def __init__(self) -> None:
-        #: Last reported number of turns by duration, for each process by its serial.
-        self._counts: dict[int, Sequence[int]] = {}
-        self._sums_s: dict[int, float] = {}
-        self._longest: dict[int, dict[str, Any]] = {}
-        #: Number of turns by duration and their seconds, by role; ended processes are included.
-        self._totals: dict[str, tuple[list[int], float]] = {}
-
-    def take(self, serial: int, role: str, report: Mapping[str, Any]) -> None:
-        """Record the report of a process; a report of another form does not count."""
-        counts: Any = report.get("counts")
-        sum_s: Any = report.get("sum_s")
-        if type(counts) is not list or len(counts) != _SIZE:
-            return
-        if not all(map(_is_number, (*counts, sum_s))):
-            return
-        longest = report.get("longest")
-        before = self._counts.get(serial, (0,) * _SIZE)
-        totals, total_s = self._totals.get(role, ([0] * _SIZE, 0.0))
-        grown_s = max(0.0, sum_s - self._sums_s.get(serial, 0.0))
-        grown = [max(0, now - then) for now, then in zip(counts, before, strict=True)]
-        self._totals[role] = [*map(sum, zip(totals, grown, strict=True))], total_s + grown_s
-        self._counts[serial], self._sums_s[serial] = counts, sum_s
-        if isinstance(longest, dict) and all(_is_number(longest.get(name)) for name in _TIMES):
-            place = str(longest.get("place"))[:_MAX_TURN_LETTERS]
-            self._longest[serial] = {**{name: longest[name] for name in _TIMES}, "place": place}
-        else:
-            self._longest.pop(serial, None)
-
-    def forget(self, serial: int) -> None:
-        for figures in (self._counts, self._sums_s, self._longest):
-            figures.pop(serial, None)
-
-    def describe_process(self, serial: int) -> dict[str, Any]:
-        """Return the status of a process; empty if it has reported nothing."""
-        return {"longest_turn": self._longest.get(serial)} if serial in self._counts else {}
-
-    def slow_loops(self, names: Mapping[int, str]) -> list[dict[str, str]]:
-        """Return a line for people about each of these processes that has had a long turn."""
-        return [
-            {"resource": "loop", "text": _slowness(name, self._longest[serial])}
-            for serial, name in names.items()
-            if serial in self._longest and _took_s(self._longest[serial]) > LONG_NS / 1e9
-        ]
-
-    def describe(self) -> list[dict[str, Any]]:
-        """Return the counts of all processes together, by role."""
-        return [
-            {"role": role, "counts": counts, "sum_s": round(sum_s, 3)}
-            for role, (counts, sum_s) in self._totals.items()
-        ]
-
-
-def _took_s(turn: Mapping[str, Any]) -> float:
-    return float(turn["cpu_s"] + turn["stood_s"] + turn["locked_s"])
-
-
-def _slowness(name: str, turn: Mapping[str, Any]) -> str:
-    place = str(turn["place"]).partition(" < ")[0]
-    of_cpu = f"{turn['cpu_s']:.2f} s of CPU, {turn['stood_s']:.2f} s in calls"
-    of_cpu += f", {turn['locked_s']:.2f} s for a lock" if turn["locked_s"] else ""
-    text = f"others have lately waited {_took_s(turn):.2f} s for the process '{name}' ({of_cpu})"
-    return f"{text}: it was in {place}" if place else text
-
-
-def _is_number(value: Any) -> bool:
-    return type(value) in (int, float)

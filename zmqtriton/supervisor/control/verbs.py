@@ -22,14 +22,6 @@ HOW_TO_BE_EXPLICIT = ". Start the server with --model-control-mode=explicit"
 OWN_CALLER = 0
 
 
-def changes_of(arguments: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the changes of settings. Raises InvalidArgument."""
-    changes = arguments.get("changes", {})
-    if type(changes) is not dict:
-        raise InvalidArgument("changes of settings must be an object")
-    return changes
-
-
 class ControlCall(NamedTuple):
     """A call whose arguments are well-formed."""
 
@@ -43,6 +35,14 @@ class ControlCall(NamedTuple):
     def is_of_server(self) -> bool:
         """True if the server itself calls."""
         return self.caller == OWN_CALLER
+
+    @property
+    def changes(self) -> dict[str, Any]:
+        """Return the changes of settings. Raises InvalidArgument."""
+        changes = self.arguments.get("changes", {})
+        if type(changes) is not dict:
+            raise InvalidArgument("changes of settings must be an object")
+        return changes
 
     @staticmethod
     def required_model_name(arguments: Mapping[str, Any]) -> str:
@@ -76,16 +76,6 @@ class ControlCall(NamedTuple):
                 raise InvalidArgument(f"{what} has no setting '{name}'; there are {there_are}")
 
 
-def the_same_changes(call: ControlCall) -> dict[str, Any] | None:
-    """Repeat a call that changes settings at a server that takes over."""
-    return call.arguments if has_changes(call.arguments) else None
-
-
-def has_changes(arguments: dict[str, Any]) -> bool:
-    """True for a call that changes settings; a call without changes shows them."""
-    return bool(arguments.get("changes"))
-
-
 class Verb(NamedTuple):
     #: Returns the answer to a call, or a promise or coroutine with it, or BY_ACTION. Raises or
     #: returns a ZmqTritonError in place of an answer.
@@ -100,6 +90,13 @@ class Verb(NamedTuple):
     changes: Callable[[dict[str, Any]], bool] = lambda arguments: False
     #: Returns the arguments of the call for the other server during a take-over; None for no call.
     goes_over: Callable[[ControlCall], dict[str, Any] | None] = lambda call: None
+
+    def of_settings(self) -> Verb:
+        """Return the verb of a call that changes settings; without changes it shows them."""
+        return self._replace(
+            changes=lambda arguments: bool(arguments.get("changes")),
+            goes_over=lambda call: call.arguments if call.arguments.get("changes") else None,
+        )
 
     @staticmethod
     def always(arguments: dict[str, Any]) -> bool:

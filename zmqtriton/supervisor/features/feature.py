@@ -14,10 +14,11 @@ from itertools import chain
 from typing import Any, NamedTuple, Protocol, TypeVar
 
 from zmqtriton.reading.blueprint import Blueprint, LoadOverride
-from zmqtriton.supervisor.actions import RepositoryNames
+from zmqtriton.supervisor.actions import Assignment, RepositoryNames
 from zmqtriton.supervisor.control.verbs import RepeatedCall, Verbs
 from zmqtriton.supervisor.helper_processes import HelperOwner
 from zmqtriton.supervisor.models.generation import Generation
+from zmqtriton.supervisor.models.instance import StubPlace
 from zmqtriton.supervisor.models.model import ServedModel
 from zmqtriton.supervisor.models.readings import ModelSource
 from zmqtriton.supervisor.models.stub_tasks import StubTasks
@@ -55,8 +56,13 @@ class HostServer(Protocol):
     def get_or_create_model(self, name: str) -> ServedModel:
         """Return the model; create it if it is unknown."""
 
-    def list_repository(self) -> Promise[RepositoryNames]:
-        """Return the names of the repositories' models."""
+    def list_repository(
+        self, *, is_patient: bool = False, is_urgent: bool = False
+    ) -> Promise[RepositoryNames]:
+        """Return the names of the repositories' models.
+
+        With patience, of all repositories; an urgent answer comes at once.
+        """
 
     def load(
         self, model: str, override: LoadOverride | None, *, renews: bool = False
@@ -150,6 +156,12 @@ class Feature:
     def load_began(self, blueprint: Blueprint) -> None:
         """Handle a model that was read and is about to be built."""
 
+    def place(
+        self, generation: Generation, instance: StubPlace
+    ) -> tuple[tuple[int, ...], Mapping[str, str]]:
+        """Return the cores and the variables of an instance that starts; () means any core."""
+        return (), {}
+
     def load_succeeded(self, blueprint: Blueprint) -> None:
         """Handle a model that serves as its blueprint says."""
 
@@ -167,6 +179,10 @@ class Feature:
 
     def describe(self, counts: Iterable[Mapping[str, Any]]) -> Mapping[str, Any]:
         """Return its part of the status, by key; `counts` are the broker's, by version."""
+        return {}
+
+    def describe_process(self, process: Mapping[str, Any]) -> Mapping[str, Any]:
+        """Return its part of this row of the status, by key; called after `describe`."""
         return {}
 
     @property
@@ -214,6 +230,14 @@ class Features:
     def load_began(self, blueprint: Blueprint) -> None:
         self.tell(Feature.load_began, blueprint)
 
+    def place(self, generation: Generation, instance: StubPlace) -> Assignment:
+        """Return the cores, of the first feature that has some, and the variables of all."""
+        cores, variables = Assignment().cores, dict[str, str]()
+        for own_cores, own_variables in self.ask(lambda each: each.place(generation, instance)):
+            cores = cores or own_cores
+            variables |= own_variables
+        return Assignment(cores, variables)
+
     def load_succeeded(self, blueprint: Blueprint) -> None:
         self.tell(Feature.load_succeeded, blueprint)
 
@@ -227,10 +251,12 @@ class Features:
         return chain.from_iterable(self.ask(lambda each: [*each.repeated_calls()]))
 
     def describe(self, counts: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-        document: dict[str, Any] = {}
-        for part in self.ask(lambda each: each.describe(counts)):
-            document |= part
-        return document
+        parts = self.ask(lambda each: each.describe(counts))
+        return {key: value for part in parts for key, value in part.items()}
+
+    def describe_process(self, process: Mapping[str, Any]) -> dict[str, Any]:
+        parts = self.ask(lambda each: each.describe_process(process))
+        return {key: value for part in parts for key, value in part.items()}
 
     @property
     def phases(self) -> list[str]:

@@ -8,15 +8,8 @@ from __future__ import annotations
 
 from zmqtriton import addons
 from zmqtriton.supervisor.features.feature import Feature
-from zmqtriton.supervisor.features.quotas import QuotaReport
-from zmqtriton.supervisor.features.settings import LogSettingsFeature, TraceSettingsFeature
+from zmqtriton.supervisor.features.settings import LogSettingsFeature
 from zmqtriton_floor.settings.offers import Hook
-
-FEATURES: tuple[type[Feature], ...] = (
-    LogSettingsFeature,
-    TraceSettingsFeature,
-    QuotaReport,
-)
 
 #: Hooks of the supervisor, and control calls; the core continues if a hook fails.
 FEATURE = Hook[type[Feature]]("supervisor.feature")
@@ -24,4 +17,4 @@ FEATURE = Hook[type[Feature]]("supervisor.feature")
 
 def all_features() -> tuple[type[Feature], ...]:
     """Return the features of the core, then those of add-ons."""
-    return (*FEATURES, *FEATURE.all_of(addons.offers()))
+    return (LogSettingsFeature, *FEATURE.all_of(addons.offers()))

@@ -109,7 +109,7 @@ class ActionRunner:
     def _fail(self, action: Any, error: Exception) -> None:
         """End the task of an action that could not be performed."""
         failure = InternalError(str(error))
-        if isinstance(action, actions.Spawn | actions.SpawnStub | actions.PrepareEnvironment):
+        if isinstance(action, _STARTS):
             reason = Reason.of(Kind.NOT_STARTED, f"it cannot be started: {error}")
             self._core.events.process_ended(action.serial, reason)
         elif isinstance(action, actions.Send | actions.Signal):
@@ -201,6 +201,7 @@ class ActionRunner:
         self.exit_status = action.status
 
 
+_STARTS = (actions.Spawn, actions.SpawnStub, actions.PrepareEnvironment, actions.StartSpare)
 #: The answers to actions that could not be performed.
 _ANSWERS_OF_FAILURES: dict[type[actions.Action], Callable[[ActionRunner, InternalError], Any]] = {
     actions.ReadModel: lambda runner, failure: ReadFailure(failure.reason),
@@ -215,8 +216,10 @@ _ANSWERS_OF_FAILURES: dict[type[actions.Action], Callable[[ActionRunner, Interna
 _HANDLERS: dict[type[actions.Action], Callable[[ActionRunner, Any], object]] = {
     actions.Spawn: lambda runner, action: runner._spawner.spawn(action),
     actions.SpawnStub: lambda runner, action: runner._spawner.spawn_stub(action),
+    actions.Pin: lambda runner, action: runner._children.pin(*action),
     actions.EndTemplate: lambda runner, action: runner._children.templates.end(*action),
     actions.PrepareEnvironment: lambda runner, action: runner._spawner.prepare_environment(action),
+    actions.StartSpare: lambda runner, action: runner._spawner.start_spare(action),
     actions.AdmitGuest: lambda runner, action: runner._children.guests.admit(action.serial),
     actions.Send: ActionRunner._send,
     actions.KeepSegments: lambda runner, action: runner._children.segments.keep(*action),

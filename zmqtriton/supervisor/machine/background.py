@@ -33,8 +33,7 @@ class Worker:
         self._deliveries: SimpleQueue[Callable[[], None]] = SimpleQueue()
         self._thread: threading.Thread | None = None
         self._lacks_thread = False
-        self._ours: socket.socket
-        self._theirs: socket.socket
+        self._ours, self._theirs = socket.socketpair()
 
     def submit(self, task: Callable[[], _Answer]) -> Promise[_Answer]:
         """Let the task run; its answer comes in the loop of the selector."""
@@ -48,18 +47,15 @@ class Worker:
     def _begin(self) -> bool:
         """Begin the thread; return False if no thread can begin. The next task tries again."""
         thread = threading.Thread(target=self._run, name=self._name, daemon=True)
-        ours, theirs = socket.socketpair()
         try:
             thread.start()
         except RuntimeError as error:
-            ours.close()
-            theirs.close()
             if not self._lacks_thread:
                 self._lacks_thread = True
                 _log.warning("the loop itself does the work of '%s': %s", self._name, error)
             return False
-        self._ours, self._theirs, self._thread = ours, theirs, thread
-        self._selector.register(ours, selectors.EVENT_READ, self._deliver)
+        self._thread = thread
+        self._selector.register(self._ours, selectors.EVENT_READ, self._deliver)
         return True
 
     def close(self) -> None:
@@ -68,8 +64,8 @@ class Worker:
             self._tasks.put(None)
             self._thread.join(_ENDS_WITHIN_S)
             self._selector.unregister(self._ours)
-            self._ours.close()
-            self._theirs.close()
+        self._ours.close()
+        self._theirs.close()
 
     def _deliver(self) -> None:
         for _ in self._ours.recv(64):

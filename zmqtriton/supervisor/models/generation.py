@@ -16,7 +16,7 @@ from zmqtriton.config.instances import THREADS
 from zmqtriton.environments.demand import SERVER_ENVIRONMENT
 from zmqtriton.reading.blueprint import Blueprint, FinalConfig, InstanceSlot
 from zmqtriton.supervisor import states
-from zmqtriton.supervisor.actions import EndTemplate, RemoveDirectory, Send, Template
+from zmqtriton.supervisor.actions import Assignment, EndTemplate, RemoveDirectory, Send, Template
 from zmqtriton.supervisor.models.instance import InstanceSet, StubPlace, describe_giving_up, shorten
 from zmqtriton.supervisor.models.instance_changes import Roll, change_groups
 from zmqtriton.supervisor.plan import Plan
@@ -115,11 +115,30 @@ class Generation:
         self._roll: Roll | None = None
         #: The origin of its instances; None before the first, and if they load by themselves.
         self.template: Template | None = None
+        #: The template of the code before a roll.
+        self._earlier: Template | None = None
+        #: Serving generation of earlier code, whose template may be the origin of its own.
+        self.predecessor: Generation | None = None
+        #: The last report of its templates on kept objects; None if there was no earlier code.
+        self.kept: wire.Kept | None = None
         self._began_s, self.load_s = plan.now_s, 0.0  # the time from its start until it could serve
+
+    @property
+    def is_loading(self) -> bool:
+        return self.state is GenerationState.LOADING
+
+    @property
+    def is_serving(self) -> bool:
+        return self.state is GenerationState.SERVING
 
     @property
     def label(self) -> str:
         return f"model '{self.blueprint.name}' version {self.version}"
+
+    @property
+    def templates(self) -> list[Template]:
+        """Return its template, and that with the code before a roll that is under way."""
+        return [one for one in (self.template, self._earlier) if one is not None]
 
     def _transition(self, event: states.Event) -> None:
         """Change the state; no other code writes it."""
@@ -131,13 +150,17 @@ class Generation:
                 self._introductions.stubs.pop(instance.serial, None)
             self._introductions.ended_generations.append(self.number)
 
+    @property
+    def planned_slots(self) -> Sequence[InstanceSlot]:
+        """Places of its instances by its final configuration; without one yet, by its files."""
+        blueprint, final = self.blueprint, self.final_config
+        return final.slots if final else (blueprint.first_slot, *blueprint.other_slots)
+
     # ---------------------------------------------------------- what is asked
 
     def start(self) -> None:
         """Start its instances, if need be when those of others have ended."""
-        slots = [self.blueprint.first_slot, *self.blueprint.other_slots]
-        if self.final_config is not None:
-            slots = [*self.final_config.slots]
+        slots = self.planned_slots
         if self._introductions.resources.instance_limit.is_room_coming(len(slots)):
             self._plan.tell(self._start_when_there_is_room(slots))
         elif self._claim(slots):
@@ -152,6 +175,7 @@ class Generation:
     def announce(self) -> None:
         """Announce the generation and its ready instances to the broker; again if it comes back."""
         self.load_s = self.load_s or self._plan.now_s - self._began_s
+        self.predecessor = None
         assert self.final_config is not None
         self._broker_entry.announce(self.final_config.config, self.instances.ready)
 
@@ -160,7 +184,7 @@ class Generation:
         if self.state is GenerationState.LOADING:
             self.abort(UNLOADED)
             return
-        if self.state is not GenerationState.SERVING:
+        if not self.is_serving:
             return
         self._transition(states.RetireRequested())
         self._introductions.resources.instance_limit.leave(self.number)
@@ -200,9 +224,24 @@ class Generation:
 
     def roll(self, blueprint: Blueprint) -> Promise[None]:
         """Replace the instances one by one. Raises NeedsNewGeneration."""
-        self._end_template()  # it has the old code
+        return self._scope.tell(self._tell_roll(blueprint))
+
+    async def _tell_roll(self, blueprint: Blueprint) -> None:
+        # the template with the old code is there for that with the new one, and if this fails
+        self._end(self._earlier)  # of a roll that was given up
+        earlier = self._earlier = self.template
+        self.template, kept = None, self.kept
         roll = self._roll = Roll(self._plan, self, blueprint)
-        return self._scope.tell(roll.tell())
+        try:
+            await roll.tell()
+        except ZmqTritonError:
+            if self._earlier is earlier:
+                self._end(self.template)
+                self.template, self._earlier, self.kept = earlier, None, kept
+            raise
+        finally:
+            if self._earlier is earlier:
+                self._earlier = self._end(earlier)
 
     def remove_instance(self, instance: StubPlace) -> None:
         """End an instance once it has answered its requests."""
@@ -242,6 +281,10 @@ class Generation:
 
     # --------------------------------------------------------- what happens
 
+    def kill(self, instance: StubPlace, reason: Reason) -> None:
+        """Kill the process of one of the instances."""
+        self.handle(instance, states.KillRequested(reason))
+
     def handle(self, instance: StubPlace, event: states.Event) -> None:
         """Handle an event of one of the instances."""
         before, serial = instance.state, instance.serial
@@ -276,7 +319,7 @@ class Generation:
             elif all(i.state is InstanceState.READY for i in self.instances):
                 self._transition(states.AllInstancesLoaded())
                 self.loaded()
-        elif self.state is GenerationState.SERVING:
+        elif self.is_serving:
             self._on_instance_changed_while_serving(instance, before)
         elif self.state is GenerationState.DRAINING:
             if instance.state is InstanceState.READY and not instance.slot.is_passive:
@@ -347,20 +390,58 @@ class Generation:
         ):
             self.handle(self._unstarted_instances.popleft(), states.StartRequested())
 
-    def choose_template(self) -> Template | None:
+    def choose_template(self, assignment: Assignment) -> Template | None:
         """Return the origin of the next instance; None if that loads by itself."""
         blueprint = self.blueprint
         if self.template is None and blueprint.instances and not self.environment.host:
-            load = self._load_of(blueprint.first_slot._replace(name="template"), is_asked=False)
+            place = blueprint.first_slot._replace(name="template")
             has_threads = blueprint.instances == THREADS
-            serial = self._plan.new_serial()
-            self.template = Template(serial, load, blueprint.max_load_s, has_threads)
+            self.template = Template(
+                self._plan.new_serial(),
+                self._load_of(place, is_asked=False),
+                blueprint.max_load_s,
+                has_threads,
+                self.choose_spare(place, assignment._replace(cores=())),
+                0 if has_threads else self._find_origin(),
+            )
         return self.template
 
+    def choose_spare(self, slot: InstanceSlot, assignment: Assignment) -> int:
+        """Return the serial of the spare process that forks the next instance; 0 without one."""
+        choose = self._introductions.choose_spare
+        return choose(self.environment, self.blueprint, slot, assignment)
+
+    def place(self, instance: StubPlace) -> Assignment:
+        """Return the cores and the variables of an instance that starts."""
+        return self._introductions.resources.place(self, instance)
+
+    def _find_origin(self) -> int:
+        """Return the serial of the template that the next one may be a fork of; 0 without one."""
+        earlier = self._earlier
+        if earlier is None and self.predecessor is not None:
+            earlier = self.predecessor.template
+            if self.predecessor.environment != self.environment:
+                self.record_kept(wire.Kept(0, "the model's environment changed"))
+                return 0
+        return earlier.serial if earlier is not None and not earlier.has_threads else 0
+
+    def record_kept(self, report: wire.Kept) -> None:
+        """Record the template's report on the objects that it has kept, and log it."""
+        self.kept = report
+        what = "kept" if report.is_kept else "is preloaded again:"
+        name = self.blueprint.name
+        text = f"{self.label} {what} {report.text}"
+        self._plan.log("I", text, model=name, version=self.version)
+
     def _end_template(self, *, at_once: bool = False) -> None:
-        if self.template is not None:
-            self._plan.enqueue(EndTemplate(self.template.serial, at_once))
-            self.template = None
+        self._earlier = self._end(self._earlier)
+        self.template = self._end(self.template, at_once=at_once)
+
+    def _end(self, template: Template | None, *, at_once: bool = False) -> Template | None:
+        """End a template, if there is one; return None, its successor."""
+        if template is not None:
+            self._plan.enqueue(EndTemplate(template.serial, at_once))
+        return None
 
     def _load_of(self, place: InstanceSlot, *, is_asked: bool) -> wire.LoadModel:
         blueprint, served = self.blueprint, self.final_config

@@ -16,7 +16,7 @@ from typing import Any, Protocol
 from zmqtriton.environments.demand import Environment
 from zmqtriton.reading.blueprint import Blueprint, InstanceSlot
 from zmqtriton.supervisor import states
-from zmqtriton.supervisor.actions import Send, Signal, SpawnStub, Template
+from zmqtriton.supervisor.actions import Assignment, Send, Signal, SpawnStub, Template
 from zmqtriton.supervisor.backoff import MAX_DEATHS, PROVEN_AFTER_S, Backoff
 from zmqtriton.supervisor.finalize_turns import FinalizeTurns
 from zmqtriton.supervisor.plan import Plan, PlanTimer
@@ -83,8 +83,14 @@ class InstanceOwner(Protocol):
     def handle(self, instance: StubPlace, event: states.Event) -> None:
         """Take an event of the instance, such as the end of a pause."""
 
-    def choose_template(self) -> Template | None:
+    def choose_template(self, assignment: Assignment) -> Template | None:
         """Return the origin of the next stub; None if that loads by itself."""
+
+    def choose_spare(self, slot: InstanceSlot, assignment: Assignment) -> int:
+        """Return the serial of the spare process that forks the next stub; 0 without one."""
+
+    def place(self, instance: StubPlace) -> Assignment:
+        """Return the cores and the variables of an instance that starts."""
 
 
 class StubPlace:
@@ -92,6 +98,9 @@ class StubPlace:
 
     #: The steady growth of its memory, as its process reports it.
     growth = NO_GROWTH
+    #: Names of the modules of installed packages that its first stub has imported, with blanks,
+    #: until a feature takes them.
+    modules = ""
     #: The differences between its model's code and configuration, likewise.
     mismatches: tuple[str, ...] = ()
 
@@ -222,7 +231,8 @@ class StubPlace:
         artifact = blueprint.versions[self.version].path.rpartition("/")[2]
         text = f"{self.name} on {_device_of(self.slot)} using artifact '{artifact}'"
         self._plan.log("V", f"Creating instance {text}")
-        template = owner.choose_template()
+        assignment = owner.place(self)
+        template = owner.choose_template(assignment)
         self._is_thread = template is not None and template.has_threads
         self._plan.enqueue(
             SpawnStub(
@@ -234,6 +244,8 @@ class StubPlace:
                 blueprint.quota,
                 owner.version,
                 template,
+                template.spare if template else owner.choose_spare(self.slot, assignment),
+                assignment,
             )
         )
 
@@ -261,6 +273,7 @@ class StubPlace:
     def _on_model_loaded(self, event: states.InstanceLoaded) -> None:
         if self.state is InstanceState.READY:
             self.has_is_ready = event.has_is_ready
+            self.modules = "" if self.restarts else event.modules
             if self.has_is_ready:
                 self._plan.enqueue(Send(self.serial, wire.ReadinessLifeline()))
             self.can_restart = True
@@ -365,7 +378,7 @@ def stub_event(message: Any) -> states.Event | None:
     if isinstance(message, wire.ConfigCompleted):
         return states.InstanceConfigCompleted(message.config)
     if isinstance(message, wire.ModelLoaded):
-        return states.InstanceLoaded(bool(message.has_is_ready))
+        return states.InstanceLoaded(bool(message.has_is_ready), message.modules)
     if isinstance(message, wire.LoadFailed):
         return states.InstanceLoadFailed(_believable(message.reason), message.code)
     return None

@@ -66,8 +66,7 @@ async def change_groups(
     kept, lacking = match_slots(usable, finished.slots)
     surplus = [i for i in present if i not in kept]
     new = generation.add_instances(lacking)
-    ready = InstanceState.READY
-    await plan.until(lambda: find_failure(new) or all(each.state is ready for each in new))
+    await plan.until(lambda: find_failure(new) or all(i.state is InstanceState.READY for i in new))
     failed = find_failure(new)
     if failed is not None:
         for instance in new:

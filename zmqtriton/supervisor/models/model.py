@@ -6,6 +6,7 @@ Owns generations once they serve; before that their load owns them. Does no I/O.
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Container
 from functools import partial
 from typing import Any
 
@@ -17,7 +18,7 @@ from zmqtriton.supervisor.models.generation import Generation, GenerationOwner
 from zmqtriton.supervisor.models.load import Load, LoadRequest
 from zmqtriton.supervisor.models.load_history import Dependencies, LoadHistory, members_of
 from zmqtriton.supervisor.models.version import ServedVersion
-from zmqtriton.supervisor.states import UNLOADED, GenerationState, ModelState
+from zmqtriton.supervisor.states import UNLOADED, ModelState
 from zmqtriton.supervisor.story import Promise
 from zmqtriton_floor import wire
 from zmqtriton_floor.reasons import Kind, Reason
@@ -80,9 +81,9 @@ class ServedModel(GenerationOwner):
         self.was_explicitly_unloaded = False
         return self._request(LoadRequest(is_poll=not again, retry_failed_members=again))
 
-    def scale(self, scale: Scale) -> Promise[None]:
+    def scale(self, instances: int, group: str = "") -> Promise[None]:
         """Give the serving versions this number of instances, also after reloads."""
-        return self._request(LoadRequest(scale=scale))
+        return self._request(LoadRequest(scale=Scale(instances, group)))
 
     def _request(self, request: LoadRequest) -> Promise[None]:
         load = Load(self, self._context, request)
@@ -195,7 +196,7 @@ class ServedModel(GenerationOwner):
         # the broker first, so that it knows the requests that will come
         await self._context.audience.confirm_broker()
         version = self.versions[generation.version]
-        can_serve = generation.state is GenerationState.SERVING and generation.readiness.ready_count
+        can_serve = generation.is_serving and generation.readiness.ready_count
         is_free = version.state in (ModelState.UNAVAILABLE, ModelState.LOADING)
         if version.generation is generation and can_serve and is_free:
             version.transition(states.GenerationServing())
@@ -241,6 +242,28 @@ class ServedModel(GenerationOwner):
     @property
     def is_loading(self) -> bool:
         return bool(self._loads)
+
+    @property
+    def _is_unloaded(self) -> bool:
+        """True if none of it is loaded or loading; versions may still be ending."""
+        return not self.is_loading and all(
+            version.generation is None or version.state is ModelState.UNLOADING
+            for version in self.versions.values()
+        )
+
+    def is_gone_from(self, listing: Container[str]) -> bool:
+        """Return whether its directory has been removed.
+
+        False for a model that was found gone before and is unloaded, and for one with files from a
+        client.
+        """
+        override = self.history.override
+        return not (
+            self.name in listing
+            or (self.history.is_directory_gone and self._is_unloaded)
+            or self.guests
+            or (override and override.directory)
+        )
 
     @property
     def load_phase(self) -> str:

@@ -77,13 +77,12 @@ def troubles(model: ServedModel) -> Iterator[dict[str, str]]:
     read_problem = model.history.read_problem
     judged = list(_judged(model)) or [("", ModelState.UNAVAILABLE, read_problem)]
     for number, state, reason in judged:
+        cause = state.value if state is ModelState.LOADING else ""
         if reason is not None and reason.kind not in AT_REST:
-            what = "load" if state is ModelState.READY else "version"
             cause = _cause_of(reason)
+        if cause:
+            what = "load" if state is ModelState.READY else "version"
             yield {"model": model.name, "version": str(number), "what": what, "cause": cause}
-        elif state is ModelState.LOADING:
-            cause = state.value
-            yield {"model": model.name, "version": str(number), "what": "version", "cause": cause}
 
 
 def _cause_of(reason: Reason) -> str:
@@ -116,10 +115,10 @@ def _shown(reason: Reason | None) -> dict[str, Any]:
 
 def table_rows(model: ServedModel) -> list[tuple[str, str, str]]:
     """Return the model's lines in the table that the server prints at start."""
-    rows = []
-    for number, version in model.versions.items():
-        state, reason = version.reported_state
-        rows.append((model.name, str(number), _status(state, reason)))
+    rows = [
+        (model.name, str(number), _status(*version.reported_state))
+        for number, version in model.versions.items()
+    ]
     if model.history.read_problem:
         status = _status(ModelState.UNAVAILABLE, model.history.read_problem)
         rows.append((model.name, "-", status))

@@ -18,8 +18,8 @@ from zmqtriton.supervisor.models.ensembles import EnsembleGeneration
 from zmqtriton.supervisor.models.generation import Generation
 from zmqtriton.supervisor.models.instance import ProcessLost, describe_error
 from zmqtriton.supervisor.models.instance_changes import NeedsNewGeneration
-from zmqtriton.supervisor.models.version import ServedVersion
-from zmqtriton.supervisor.states import UNLOADED, GenerationState
+from zmqtriton.supervisor.models.version import ServedVersion, serving
+from zmqtriton.supervisor.states import UNLOADED
 from zmqtriton.supervisor.story import All, Promise, Story
 from zmqtriton_floor.errors import InternalError, ZmqTritonError, from_number
 from zmqtriton_floor.reasons import Kind, Reason
@@ -55,6 +55,8 @@ class NewVersions:
         #: Why no version can be started.
         self.obstacle = combined.problem
         self.environment = SERVER_ENVIRONMENT
+        #: True if nothing that earlier processes have loaded may be kept.
+        self._renews = False
         #: The generations that do not serve yet, by version.
         self._generations: dict[int, Generation] = {}
         #: The changes of versions that keep their generation.
@@ -70,7 +72,7 @@ class NewVersions:
 
     def choose(self, verb: str, aim: str, *, renews: bool = False) -> None:
         """Choose for each version: its instances change, or a new generation is loaded."""
-        blueprint = self._blueprint
+        blueprint, self._renews = self._blueprint, renews
         # instances that were replaced do not come back if another version fails
         can_roll = (
             sum(
@@ -211,7 +213,13 @@ class NewVersions:
             if limit:
                 text = f"Ensemble model '{self._model.name}' configured with max_inflight_requests"
                 around.plan.log("I", f"{text}: {limit}")
+        generation.predecessor = None if self._renews else self._predecessor(number)
         around.generations[generation.number] = self._generations[number] = generation
+
+    def _predecessor(self, number: int) -> Generation | None:
+        """Return the serving generation of this version, or else of the newest that serves."""
+        served = self._model.versions[number]
+        return served.generation if served.is_serving else serving(self._model.versions)
 
     async def _bring(self, number: int) -> None:
         """Load a version's generation, with other ones in its place as the options allow."""
@@ -275,8 +283,7 @@ class NewVersions:
 
 def _serving_generation(version: ServedVersion) -> Generation | None:
     generation = version.generation if version.is_serving else None
-    is_steady = generation is not None and generation.state is GenerationState.SERVING
-    return generation if is_steady else None
+    return generation if generation and generation.is_serving else None
 
 
 def _differs_in_instances_only(blueprint: Blueprint, version: ServedVersion) -> bool:

@@ -6,10 +6,12 @@ execute. Only this check is made here; the broker distributes the resources. Doe
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
+from typing import Any
 
 from zmqtriton.config.resources import ResourceNeed, ResourcePool
 from zmqtriton.reading.blueprint import InstanceSlot
+from zmqtriton.supervisor.actions import Assignment
 from zmqtriton.supervisor.settings import ServerInfo
 from zmqtriton_floor.errors import Unavailable
 from zmqtriton_floor.reasons import Kind
@@ -23,6 +25,8 @@ class ResourceClaims:
         self._claims: dict[int, list[ResourceNeed]] = {}
         self.gpu_limits = GpuLimits(server)
         self.instance_limit = InstanceLimit(server.max_instances)
+        #: Places an instance of a generation; features do.
+        self.place: Callable[[Any, Any], Assignment] = lambda generation, instance: Assignment()
 
     def claim(self, generation: int, places: Iterable[InstanceSlot]) -> None:
         """Claim for a generation, replacing its earlier claim.

@@ -6,16 +6,15 @@ with the loaded models again and again. Does no I/O.
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from typing import Protocol
 
 from zmqtriton.supervisor.actions import PrintError, RepositoryNames, ShowTables
+from zmqtriton.supervisor.features.feature import HostServer
 from zmqtriton.supervisor.models.load import WAITS_FOR_OTHERS
-from zmqtriton.supervisor.models.model import ServedModel
 from zmqtriton.supervisor.models.model_report import is_silent, table_rows
 from zmqtriton.supervisor.plan import Plan
 from zmqtriton.supervisor.settings import Policy
-from zmqtriton.supervisor.states import ModelState
 from zmqtriton.supervisor.story import All, Promise
 from zmqtriton_floor import wire
 from zmqtriton_floor.errors import ZmqTritonError
@@ -33,14 +32,8 @@ _NOT_ALL = "failed to load all models"
 _MAX_NAMED = 10
 
 
-class StartupServer(Protocol):
-    models: dict[str, ServedModel]
-
-    def get_or_create_model(self, name: str) -> ServedModel:
-        """Return the model; create it if it is unknown."""
-
-    def list_repository(self, *, is_patient: bool = False) -> Promise[RepositoryNames]:
-        """Return the names of the repositories' models; with patience, of all repositories."""
+class StartupServer(HostServer, Protocol):
+    """The server, as its start needs it."""
 
     def start_problem(self, ready: Sequence[str]) -> str:
         """Return why a server with these models cannot begin to serve; "" if it can."""
@@ -56,9 +49,6 @@ class StartupServer(Protocol):
 
     def forget_model(self, name: str) -> None:
         """Forget a model that is gone with its directory."""
-
-    def stop(self, status: int = 0) -> None:
-        """End the server in order."""
 
 
 class Startup:
@@ -263,33 +253,11 @@ class Startup:
             if not model.is_loading:
                 model.was_explicitly_loaded = True
                 model.poll(min(SETTLE_S, self._policy.poll_s))
-        for model in find_gone(self._server.models, listing):
+        gone = [each for each in self._server.models.values() if each.is_gone_from(listing)]
+        for model in gone:
             self._plan.log("I", f"model '{model.name}' was removed")
             model.history.record_gone()
             model.unload()
-
-
-def find_gone(models: Mapping[str, ServedModel], listing: Container[str]) -> list[ServedModel]:
-    """Return the models whose directories have been removed.
-
-    Excluded are models that were found gone before and are unloaded, and models with files from a
-    client.
-    """
-    return [
-        model
-        for name, model in models.items()
-        if name not in listing
-        and not (model.history.is_directory_gone and _is_unloaded(model))
-        and not (model.guests or (model.history.override and model.history.override.directory))
-    ]
-
-
-def _is_unloaded(model: ServedModel) -> bool:
-    """True if none of it is loaded or loading; versions may still be ending."""
-    return not model.is_loading and all(
-        version.generation is None or version.state is ModelState.UNLOADING
-        for version in model.versions.values()
-    )
 
 
 def _summary(status: str) -> str:

@@ -5,6 +5,7 @@ Does no I/O.
 
 from __future__ import annotations
 
+from collections.abc import Container
 from typing import Any
 
 from zmqtriton.supervisor.server_processes.acknowledgements import Acknowledgements
@@ -20,6 +21,10 @@ class Audience:
         self._introductions = introductions
         self._acknowledgements = acknowledgements
         self._peers = peers
+
+    def serials(self, roles: Container[str]) -> list[int]:
+        """Return the processes of some roles that run."""
+        return self._peers.serials(roles)
 
     def tell_broker(self, message: Any) -> None:
         """Send a message to the broker, or else the next one."""

@@ -45,6 +45,8 @@ class BrokerCounts:
     def __init__(self, plan: Plan, introductions: Introductions) -> None:
         self._plan = plan
         self._introductions = introductions
+        #: Durations of the turns of the broker's loop, as of the last answer.
+        self.turns: dict[str, Any] = {}
 
     def request(self, model: str = "") -> Promise[CountsReport]:
         """Ask for the counts of a model, or of all."""
@@ -63,7 +65,8 @@ class BrokerCounts:
         entries, own = document.get("model_stats"), document.get("zmqtriton", {})
         counts = entries and [_summary(entry) for entry in entries]
         tables = {name: own.get(name, []) for name in ("resources", "unconnected", "held")}
-        tables |= {name: own.get(name, {}) for name in ("in_flight", "execution_ages_ns", "turns")}
+        tables |= {name: own.get(name, {}) for name in ("in_flight", "execution_ages_ns")}
+        self.turns = own.get("turns", {})
         return {"counts": counts, **tables}
 
 

@@ -14,8 +14,10 @@ from __future__ import annotations
 from collections.abc import Callable, Container
 from typing import Any
 
+from zmqtriton.environments.demand import Environment
+from zmqtriton.reading.blueprint import Blueprint, InstanceSlot
 from zmqtriton.roles import BROKERED_ROLES, CATALOGUE_ROLES
-from zmqtriton.supervisor.actions import KeepSegments, Send
+from zmqtriton.supervisor.actions import Assignment, KeepSegments, Send
 from zmqtriton.supervisor.finalize_turns import FinalizeTurns
 from zmqtriton.supervisor.models.resources import ResourceClaims
 from zmqtriton.supervisor.plan import Plan
@@ -192,6 +194,11 @@ class Introductions:
         #: The numbers of generations whose last process has ended, until they are forgotten.
         self.ended_generations: list[int] = []
         self.finalize_turns = FinalizeTurns(plan, server)
+        #: Returns the serial of the spare process that forks an instance; 0 without one. A feature
+        #: sets it.
+        self.choose_spare: Callable[[Environment, Blueprint, InstanceSlot, Assignment], int] = (
+            lambda *_: 0
+        )
         #: The number of brokers so far.
         self._epoch = 0
         #: The processes that wait to be introduced, or guarded, by serial.

@@ -7,9 +7,8 @@ itself: they appear as children of the arbiter. Does no I/O.
 
 from __future__ import annotations
 
-import json
 import signal
-from collections.abc import Collection, Container, Iterable
+from collections.abc import Container, Iterable
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, Protocol
@@ -20,6 +19,7 @@ from zmqtriton.roles import (
     CATALOGUE_ROLES,
     CLIENT_FACING_ROLES,
     FORK_SERVER,
+    GRPC,
     GUEST,
     HTTP,
     METRICS,
@@ -30,28 +30,22 @@ from zmqtriton.roles import (
 )
 from zmqtriton.supervisor.actions import AdmitGuest, Send, Signal, Spawn
 from zmqtriton.supervisor.backoff import MAX_PAUSE_S, PROVEN_AFTER_S, Backoff
-from zmqtriton.supervisor.control.verbs import ControlCall, Verb, Verbs
 from zmqtriton.supervisor.plan import Plan
-from zmqtriton.supervisor.server_processes import connection_calls
 from zmqtriton.supervisor.server_processes.acknowledgements import Acknowledgements
 from zmqtriton.supervisor.server_processes.introductions import Introductions
 from zmqtriton.supervisor.server_processes.opening import OPENING_LAST, Opening
 from zmqtriton.supervisor.server_processes.port_sharing import PortSharing
 from zmqtriton_floor import wire
-from zmqtriton_floor.errors import DeadlineExceeded, Unavailable, Unsupported
+from zmqtriton_floor.errors import Unavailable
 from zmqtriton_floor.reasons import Reason
 
 #: Maximum pause before the start of the next broker, in seconds; clients wait during the pause.
 BROKER_PAUSE_S = 2.0
 #: Seconds without a broker after which the server ends.
 NO_BROKER_WITHIN_S = 60.0
-#: Seconds for an answer of the metrics process, which answers from memory.
-_WITHIN_S = 5.0
-_NONE = "there is no process that keeps a history: the server runs with --allow-metrics=false"
-_SILENT = "the metrics process does not answer"
 
 #: The roles of processes that answer calls.
-ANSWERING_ROLES = {BROKER, METRICS, *connection_calls.ROLES}
+ANSWERING_ROLES = {BROKER, METRICS, HTTP, GRPC}
 
 #: Seconds after which a process that has not opened is named in the log and in the status.
 OPEN_WITHIN_S = 10.0
@@ -110,8 +104,6 @@ class Peers:
         self.opening = Opening(plan, self._roles, self)
         self.port_sharing = PortSharing(plan, is_shared=shares_ports)
         self.opening.completed.at_end(self.port_sharing.begin)
-        self.metrics_process = MetricsProcess(plan, self._roles, self)
-        self.connection_calls = connection_calls.ConnectionCalls(plan, self)
         #: Dead processes whose successors wait for their turn, by serial.
         self._resting: dict[int, ServerProcess] = {}
         #: Deaths of the processes that Gunicorn forks and replaces itself, and the last reason.
@@ -243,13 +235,12 @@ class Peers:
     def _replace(self, dead: ServerProcess, reason: Reason) -> None:
         del self._resting[dead.serial]
         if self._is_wanted(dead.role):
-            serial, restarts = self._plan.new_serial(), dead.restarts + 1
             self._spawn(
                 ServerProcess(
-                    serial,
+                    self._plan.new_serial(),
                     dead.role,
                     backoff=dead.backoff,
-                    restarts=restarts,
+                    restarts=dead.restarts + 1,
                     last_death_reason=reason,
                 )
             )
@@ -387,39 +378,3 @@ def _describe_deaths(role: str, count: int, reason: str) -> str:
     if not count:
         return ""
     return f"the {role} process dies again and again, {count} times lately; the last time: {reason}"
-
-
-class MetricsProcess:
-    """Questions to the metrics process, passed on for clients and operators.
-
-    The metrics process keeps the history and measures processes. Its answers are passed on unread.
-    """
-
-    def __init__(self, plan: Plan, roles: Collection[str], peers: Peers) -> None:
-        self._plan = plan
-        self._is_there = METRICS in roles
-        self._peers = peers
-
-    @property
-    def verbs(self) -> Verbs:
-        """Return the calls that it answers: about the last hour, and about the last few seconds."""
-        return {verb: Verb(partial(self._ask, verb)) for verb in ("history", "latest")}
-
-    async def _ask(self, verb: str, call: ControlCall) -> Any:
-        """Ask the metrics process; the answer is its CallResult.
-
-        Raises Unsupported or Unavailable without such a process.
-        """
-        if not self._is_there:
-            raise Unsupported(_NONE)
-        serials = self._peers.serials((METRICS,))
-        if not serials:
-            raise Unavailable(_SILENT)
-        document = json.dumps(call.arguments)
-        try:
-            return await self._plan.ask(
-                lambda ticket: Send(serials[0], wire.Call(ticket, verb, document)),
-                within_s=_WITHIN_S,
-            )
-        except DeadlineExceeded:
-            raise Unavailable(_SILENT) from None

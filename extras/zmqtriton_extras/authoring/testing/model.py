@@ -25,16 +25,14 @@ from zmqtriton.sdk.models import (
     ModelHost,
     PlayedStub,
     apply_group_defaults,
-    backend_places,
     find_model_file,
-    find_runtime,
     instance_specs,
     load_config,
     merge_completion,
     pbtxt,
     scan,
 )
-from zmqtriton.sdk.process import InferenceRequest, InferenceResponse, addons, visible_gpus
+from zmqtriton.sdk.process import Gpu, InferenceRequest, InferenceResponse, addons
 from zmqtriton.sdk.wire import InvalidArgument, NotFound, arrays, errors, logs, wire
 from zmqtriton_extras.authoring.testing.batch import (
     Answer,
@@ -74,7 +72,7 @@ def read_model(directory: Path, version: int | None) -> ModelFiles:
     scanned = scan.scan_model(directory, directory.parent)
     if not scanned.versions:
         raise NotFound(_no_version_text(directory))
-    host = ModelHost(visible_gpus())
+    host = ModelHost(Gpu.visible())
     config = load_config(scanned.name, directory, scanned.config_path, host=host)
     if config.HasField("ensemble_scheduling"):
         raise InvalidArgument(
@@ -87,9 +85,7 @@ def read_model(directory: Path, version: int | None) -> ModelFiles:
         raise NotFound(
             f"model '{scanned.name}' has no version {version}; make the directory {version}"
         )
-    places = backend_places()
-    file = find_model_file(config, directory, version, places)
-    runtime = find_runtime(config, places)
+    runtime = find_model_file(config, directory, version)
     draft = type(config)()
     draft.CopyFrom(config)
     apply_group_defaults(draft, host.gpus)
@@ -101,11 +97,11 @@ def read_model(directory: Path, version: int | None) -> ModelFiles:
         first.kind,
         first.device_id,
         directory=str(directory),
-        path=str(file),
+        path=str(runtime.file),
         config=pbtxt.to_json(config),
         auto_complete=1,
         backend_settings=json.dumps({}),
-        package=runtime.package if runtime and runtime.file == file else "",
+        package=runtime.package,
     )
     return ModelFiles(load, config, scanned.config_path, host)
 

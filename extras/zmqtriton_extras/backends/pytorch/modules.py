@@ -20,6 +20,7 @@ import torch
 import triton_python_backend_utils as pb_utils
 
 from zmqtriton_extras.backends import configuration, execution
+from zmqtriton_extras.backends.pytorch import kernels
 from zmqtriton_extras.backends.signature import Io
 
 DATA_TYPES = {
@@ -69,6 +70,8 @@ def load(config: dict[str, Any], kind: str, device: str) -> Module:
     """Return the model of the version. Raises TritonModelException with PyTorch's reason."""
     path = configuration.find_file(config, "model.pt", "model.pt2", "model.py")
     where = torch.device(f"cuda:{device}" if kind == "GPU" else "cpu")
+    if kind == "GPU" and (why := kernels.missing(torch, int(device))):
+        raise pb_utils.TritonModelException(why)
     code = _code_of(path)
     # not below, since what a user's code raises is told with its lines
     module = _instance(code, config) if code else None

@@ -19,13 +19,13 @@ from typing import Any
 
 from zmqtriton.sdk.broker import BrokerSettings
 from zmqtriton.sdk.models import (
-    ConfigError,
     apply_group_defaults,
     instance_specs,
     load_config,
     pbtxt,
 )
 from zmqtriton.sdk.process import addons
+from zmqtriton.sdk.wire import InvalidArgument
 from zmqtriton_extras.bench.simulation.run import (
     SECOND,
     Arrival,
@@ -56,7 +56,7 @@ class Change:
         #: commas inside a list separate nothing
         self.values = [self._value(word) for word in re.split(r",(?![^\[]*\])", values)]
         if not separator or not all(self.path):
-            raise ConfigError(
+            raise InvalidArgument(
                 f"'{text}' must be FIELD.FIELD=VALUE,VALUE, such as instance_group.count=1,2"
             )
 
@@ -80,7 +80,7 @@ class Setting:
 
 
 def settings(directory: Path, changes: Sequence[Change]) -> Iterator[Setting]:
-    """Return each combination of the changes. Raises ConfigError."""
+    """Return each combination of the changes. Raises InvalidArgument."""
     name = directory.resolve().name
     original = _read_with_groups(name, directory)
     for values in itertools.product(*(change.values for change in changes)):
@@ -89,7 +89,7 @@ def settings(directory: Path, changes: Sequence[Change]) -> Iterator[Setting]:
             _put(document, change.path, value)
         config = load_config(name, directory, None, override=json.dumps(document))
         if config.HasField("ensemble_scheduling"):
-            raise ConfigError("an ensemble has no instances; simulate the models of its steps")
+            raise InvalidArgument("an ensemble has no instances; simulate the models of its steps")
         apply_group_defaults(config)
         pairs = zip(changes, values, strict=True)
         label = " ".join(f"{change.path[-1]}={value}" for change, value in pairs)
@@ -97,7 +97,7 @@ def settings(directory: Path, changes: Sequence[Change]) -> Iterator[Setting]:
 
 
 def _read_with_groups(name: str, directory: Path) -> Any:
-    """Read the configuration as it is written, with all instance groups. Raises ConfigError.
+    """Read the configuration as it is written, with all instance groups. Raises InvalidArgument.
 
     Other defaults are filled in after a change, since they may depend on the changed field, as
     preferred batch sizes depend on the largest one.
@@ -115,7 +115,7 @@ def _put(document: Any, path: Sequence[str], value: Any) -> None:
     first, *rest = path
     for one in document if isinstance(document, list) else [document]:
         if not isinstance(one, dict):
-            raise ConfigError(f"the configuration has no field '{first}'; correct --set")
+            raise InvalidArgument(f"the configuration has no field '{first}'; correct --set")
         if not rest:
             one[first] = value
         else:
@@ -181,7 +181,7 @@ def run_simulate(words: list[str]) -> int:
             (setting, _simulate(setting, cost, arguments))
             for setting in settings(arguments.directory, changes)
         ]
-    except (ConfigError, OSError, ValueError) as error:
+    except (InvalidArgument, OSError, ValueError) as error:
         sys.stderr.write(f"error: {error}\n")
         return 1
     is_open_load = arguments.clients is None

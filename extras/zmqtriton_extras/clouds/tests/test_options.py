@@ -9,7 +9,7 @@ from tests.supervisor.world import SupervisorHarness, make_blueprint
 from zmqtriton.options.parser import parse, with_environment
 from zmqtriton.options.result import Options
 from zmqtriton.options.values import OptionError
-from zmqtriton.supervisor.machine.settings.process_settings import read_policy
+from zmqtriton.supervisor.machine.process_settings import read_policy
 from zmqtriton_extras.clouds.sagemaker import sagemaker_targets
 
 REPOSITORY = "--model-repository=/models"

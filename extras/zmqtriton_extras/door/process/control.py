@@ -9,7 +9,7 @@ import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, NamedTuple
 
-from zmqtriton.sdk.frontend import Catalogue, Gateway, Readiness, attempt, load, on_behalf_of
+from zmqtriton.sdk.frontend import Gateway, Readiness, load
 from zmqtriton.sdk.wire import InvalidArgument
 from zmqtriton_extras.door.process import responses
 from zmqtriton_extras.door.process.fields import Fields
@@ -81,11 +81,15 @@ class Control:
 
     async def _model_metadata(self, fields: Fields, _: Sequence[Any]) -> Answer:
         name, version = _model(fields)
-        return await attempt(lambda: self._gateway.catalogue.metadata(name, version))
+        return await self._gateway.catalogue.attempt(
+            lambda: self._gateway.catalogue.metadata(name, version)
+        )
 
     async def _model_config(self, fields: Fields, _: Sequence[Any]) -> Answer:
         name, version = _model(fields)
-        model = await attempt(lambda: self._gateway.catalogue.find(name, version))
+        model = await self._gateway.catalogue.attempt(
+            lambda: self._gateway.catalogue.find(name, version)
+        )
         return model.config
 
     async def _model_statistics(self, fields: Fields, _: Sequence[Any]) -> Answer:
@@ -94,7 +98,7 @@ class Control:
         number = -1
         self._gateway.catalogue.check_counted(name, version)
         if name and version:
-            number = Catalogue.parse_version(version)
+            number = self._gateway.catalogue.parse_version(version)
         return await self._gateway.statistics(name, number)
 
     # -------------------------------------------------------- the repository
@@ -114,16 +118,14 @@ class Control:
         if len(paths) != len(frames) or any(type(path) is not str for path in paths):
             raise InvalidArgument("'files' must name the frames behind the header, one for each")
         files = {f"{_FILE}{path}": frame.bytes for path, frame in zip(paths, frames, strict=True)}
-        with on_behalf_of(_CLIENT):
-            await load(self._gateway, name, parameters, files)
+        await load(self._gateway, name, parameters, files, _CLIENT)
         return {}
 
     async def _unload(self, fields: Fields, _: Sequence[Any]) -> Answer:
         name, unload_dependents = fields.name("model"), fields.flag("unload_dependents")
         fields.check_known()
         arguments = {"model": name, "unload_dependents": unload_dependents}
-        with on_behalf_of(_CLIENT):
-            await self._gateway.call("unload", arguments)
+        await self._gateway.call("unload", arguments, _CLIENT)
         return {}
 
     # ------------------------------------------------- clients' shared memory

@@ -28,8 +28,6 @@ from zmqtriton.sdk.frontend import (
     Sink,
     StreamItem,
     admission,
-    classify,
-    is_large,
     now_ns,
     refusals,
 )
@@ -264,7 +262,7 @@ class DoorSink(Sink):
 
     def admit(self, checked: CheckedRequest, /) -> CheckedRequest:
         """Hold back further requests until a large one, or a stream, has its place."""
-        if checked.model.signature.is_decoupled or is_large(checked.body):
+        if checked.model.signature.is_decoupled or checked.is_large:
             # room for its tensors may have to be made; what comes next must not overtake it
             self._asker.hold_back(self._number)
             checked = checked._replace(on_asked=lambda: self._asker.let_go(self._number))
@@ -285,7 +283,7 @@ class DoorSink(Sink):
     def _message(self, pending: Pending, response: wire.ResponseBody, *, is_final: bool) -> Message:
         places, model = self._request.places, pending.model
         if pending.form:
-            response = classify(model, response, pending.form)
+            response = pending.classified(response)
         return responses.response(
             self._number, model, pending.request_id, response, places, is_final=is_final
         )

@@ -16,8 +16,6 @@ from typing import NamedTuple, Protocol
 
 from zmqtriton.sdk.frontend import (
     Arrivals,
-    ClientAccount,
-    ClientProgress,
     Ledger,
     OpenSequences,
     Share,
@@ -82,8 +80,7 @@ class Peer:
         self.name = f"user {user}"
         self._put = put
         self._shut_out = shut_out
-        self._client = client = ClientAccount(
-            ledger,
+        self._client = client = ledger.account(
             moved=lambda: self._read_bytes,
             owes=lambda: bool(self._answers.held or self._creditless),
             end=shut_out,
@@ -106,7 +103,6 @@ class Peer:
         self._creditless = 0
         #: Streams that wait for room.
         self._stopped: deque[asyncio.Future[None]] = deque()
-        self._progress = ClientProgress()
         self._read_bytes = 0
         self.is_gone = False
 
@@ -287,7 +283,7 @@ class Peer:
 
     def is_stalled(self, now: float) -> bool:
         """Return whether the client reads too slowly while other clients lack memory."""
-        return self._progress.is_paused_too_long(now, self._read_bytes, self._answers.held)
+        return self._client.progress.is_paused_too_long(now, self._read_bytes, self._answers.held)
 
     # --------------------------------------------------------------- its death
 

@@ -10,8 +10,8 @@ from zmqtriton.options.parser import parse
 from zmqtriton.options.result import Options
 from zmqtriton.options.values import OptionError, Restriction, Setting
 from zmqtriton.supervisor.control.server_status import describe_server
+from zmqtriton.supervisor.machine.process_settings import read_policy
 from zmqtriton.supervisor.machine.processes.commands import role_command
-from zmqtriton.supervisor.machine.settings.process_settings import read_policy
 
 _KEY = Restriction(("trace",), "k", "door-secret")
 

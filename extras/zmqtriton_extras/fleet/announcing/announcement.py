@@ -6,8 +6,7 @@ import json
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, NamedTuple
 
-from zmqtriton.sdk.frontend import ModelVersion
-from zmqtriton.sdk.process import FrontendSettings
+from zmqtriton.sdk.frontend import Gateway, ModelVersion
 from zmqtriton_extras.fleet import FleetOptions
 
 #: The number of this format; a reader refuses those that it does not know.
@@ -33,9 +32,10 @@ class Process(NamedTuple):
 
 
 def describe_server(
-    settings: FrontendSettings, process: Process, find_host: Callable[[], str]
+    gateway: Gateway, process: Process, find_host: Callable[[], str]
 ) -> dict[str, Any]:
     """Return the part of an announcement without models; `find_host` returns the machine's name."""
+    settings = gateway.settings
     options = settings.options_of("fleet", FleetOptions)
     document = {
         "format": FORMAT,
@@ -43,16 +43,15 @@ def describe_server(
         **process._asdict(),
         "version": settings.server.zmqtriton_version,
         "interval_s": options.announce_interval_secs,
-        "addresses": _addresses(settings, options.announce_host, find_host),
+        "addresses": _addresses(gateway, options.announce_host, find_host),
     }
     services = ("http", settings.http.use_ssl), ("grpc", settings.grpc.use_ssl)
     encrypted = [name for name, is_encrypted in services if is_encrypted]
     return {**document, "tls": [name for name in encrypted if name in document["addresses"]]}
 
 
-def _addresses(
-    settings: FrontendSettings, named: str, find_host: Callable[[], str]
-) -> dict[str, str]:
+def _addresses(gateway: Gateway, named: str, find_host: Callable[[], str]) -> dict[str, str]:
+    settings = gateway.settings
     http, grpc, metrics = settings.http, settings.grpc, settings.metrics_service
     services: dict[str, tuple[str, int]] = {}
     if http.is_served:

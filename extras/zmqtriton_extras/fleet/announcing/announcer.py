@@ -25,7 +25,6 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from zmqtriton.sdk.frontend import Gateway, ModelVersion, Readiness
-from zmqtriton.sdk.process import FrontendSettings
 from zmqtriton.sdk.wire import ZmqTritonError, __version__
 from zmqtriton_extras.fleet import FleetOptions
 from zmqtriton_extras.fleet.announcing import announcement
@@ -192,12 +191,12 @@ class AnnouncementSchedule:
 class Courier:
     """Sends announcements to a place, through one thread, so that they arrive in order."""
 
-    def __init__(self, place: str, settings: FrontendSettings, process: Process) -> None:
+    def __init__(self, place: str, gateway: Gateway, process: Process) -> None:
         self._place = place.partition("?")[0]  # what follows may be secret
-        options = settings.options_of("fleet", FleetOptions)
+        options = gateway.settings.options_of("fleet", FleetOptions)
         self._tell = open_place(place, options.announce_token_file)
         self._describe = partial(
-            announcement.describe_server, settings, process, lambda: own_host(place)
+            announcement.describe_server, gateway, process, lambda: own_host(place)
         )
         self._news: dict[str, Any] = {}
         self._stamp = Stamp()
@@ -263,7 +262,7 @@ class Announcer:
         settings = gateway.settings
         places = settings.options_of("fleet", FleetOptions).announce
         process = Process(socket.gethostname(), os.getppid(), settings.server.started_at)
-        self._couriers = [Courier(place, settings, process) for place in places]
+        self._couriers = [Courier(place, gateway, process) for place in places]
         self._news: dict[str, Any] = {}
         self._is_open = False
 

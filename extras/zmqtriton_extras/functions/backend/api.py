@@ -11,13 +11,15 @@ class Chat:
 
 from __future__ import annotations
 
-from typing import Any, Callable, NamedTuple
+import math
+from typing import Any, Callable, Mapping, NamedTuple, Sequence
 
+from zmqtriton_extras.functions.backend.keeping import kept
 from zmqtriton_extras.functions.backend.media import Audio, File, Image
 from zmqtriton_extras.functions.backend.names import model_name
 from zmqtriton_floor.sdk import documents
 
-__all__ = ["Array", "Audio", "End", "Failed", "File", "Full", "Image", "Refused", "model"]
+__all__ = ["Array", "Audio", "End", "Failed", "File", "Full", "Image", "Refused", "kept", "model"]
 
 #: The attribute with the Settings of a function or class that has `@model`.
 MARK = "__zmqtriton_model__"
@@ -42,6 +44,10 @@ class Settings(NamedTuple):
     like: str = ""
     #: Maximum bytes of a JSON argument, such as a dict or a dataclass.
     json_bytes: int = documents.LIMITS.bytes
+    #: True if `__init__` runs once, before instances are forked; None: if instances are forks.
+    keeps: bool | None = None
+    #: Arguments of requests that the function's page offers.
+    examples: Sequence[Mapping[str, Any]] = ()
     #: "auto": the server chooses delay and size of batches, for the target.
     delay: str = ""
     target: str = ""
@@ -59,12 +65,16 @@ def model(
     cost: Any = "",
     like: str = "",
     json_bytes: int = documents.LIMITS.bytes,
+    keeps: bool | None = None,
+    examples: Sequence[Mapping[str, Any]] = (),
     delay: str = "",
     target: str = "",
 ) -> Any:
     """Mark a function or a class as a model, and return it unchanged.
 
-    Of a class, the server creates an instance and calls it for each request.
+    Of a class, the server creates an instance and calls it for each request. With `keeps=True` its
+    `__init__` runs once for all instances, and its objects stay after a change of other code.
+    `examples` are arguments as JSON; a pathlib.Path is the content of its file.
     """
     faults = (
         (
@@ -72,9 +82,10 @@ def model(
             "batch and delay_ms must be 0 or more, and instances 1 or more",
         ),
         (
-            streams < 0 or budget < 0 or (streams and batch),
-            "streams must be 1 or more, without batch, and budget 0 or more",
+            streams < 0 or not 0 <= budget < math.inf or (streams and batch),
+            "streams must be 1 or more, without batch, and budget a number from 0 on",
         ),
+        (not isinstance(like, str), 'like must be a measure, such as like="shape(text)"'),
         ((cost or like) and not batch, "cost and like are for functions with batch"),
         (
             budget and not streams if not cost else not budget,
@@ -93,9 +104,9 @@ def model(
 
     def mark(marked: Any) -> Any:
         own_name = name or model_name(marked.__name__)
-        limits = streams, budget, cost, like, json_bytes
-        settings = Settings(own_name, batch, delay_ms, instances, *limits, delay, target)
-        setattr(marked, MARK, settings)
+        batching = (budget, cost, like)
+        rest = (instances, streams, *batching, json_bytes, keeps, examples, delay, target)
+        setattr(marked, MARK, Settings(own_name, batch, delay_ms, *rest))
         return marked
 
     return mark if function is None else mark(function)

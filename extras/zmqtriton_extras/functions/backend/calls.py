@@ -271,10 +271,11 @@ class Batch:
             return [entries]
         parts: List[List[_Entry]] = []
         names, spent = inspect.signature(settings.cost).parameters, math.inf
+        defaults = {p.name: p.default for p in self._signature.parameters if p.has_default}
         for entry in entries:
             try:
-                values = {name: entry.values[name] for name in names if name in entry.values}
-                cost = float(settings.cost(**values))
+                values = {**defaults, **entry.values}
+                cost = float(settings.cost(**{n: values[n] for n in names if n in values}))
                 if not cost >= 0:
                     raise Refused(f"its cost is {cost:g}, which must be a number from 0 on")
             except Exception as error:  # noqa: BLE001 - the requester is told of it

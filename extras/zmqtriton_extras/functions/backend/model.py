@@ -12,10 +12,11 @@ from typing import Any, AsyncIterator, Dict, List, Optional, Tuple
 import triton_python_backend_utils as pb_utils
 
 from zmqtriton_extras.functions.backend import api, calls, signature
+from zmqtriton_extras.functions.backend.keeping import kept_names
 from zmqtriton_extras.functions.backend.kinds import HintError
 from zmqtriton_extras.functions.backend.streams import StreamLoop, Work
 
-#: Imported modules by path, each with its file's time of change.
+#: Imported modules by path, each with its file's time of change; 0 if that no longer matters.
 _imported: Dict[str, Tuple[int, Any]] = {}
 
 
@@ -50,12 +51,16 @@ class FunctionModel:
 
     #: Path of the file with the function; "" if the configuration names it.
     file = ""
+    #: The object of a class that was made before this process was forked; None without one.
+    made: Any = None
     #: The thread that runs streams; None for other models.
     _loop: Optional[StreamLoop] = None
 
     def initialize(self, args: Dict[str, str]) -> None:
         marked, self._signature = _find(json.loads(args["model_config"]), self.file)
-        self._function = marked() if isinstance(marked, type) else marked
+        self._function = self.made
+        if self.made is None:
+            self._function = marked() if isinstance(marked, type) else marked
         settings = self._signature.settings
         # without coroutines of its own a function needs no event loop
         self.execute: Any = self._execute
@@ -124,11 +129,42 @@ class FunctionModel:
 class TritonPythonModel(FunctionModel):
     @classmethod
     def auto_complete_config(cls, config: Any) -> Any:
-        _, interface = _find(config.as_dict(), cls.file)
+        marked, interface = _find(config.as_dict(), cls.file)
         try:
             return signature.complete(config, interface)
+        except HintError as error:
+            path = cls.file or path_of(config.as_dict())
+            raise pb_utils.TritonModelException(f"{path}, {marked.__name__}: {error}") from None
         except ValueError as error:
             raise pb_utils.TritonModelException(str(error)) from None
+
+    @classmethod
+    def preload_starts(cls, args: Dict[str, str]) -> List[Tuple[str, str, str]]:
+        """Import the model's file; return its names whose values are made once for all instances.
+
+        The stub calls this before `preload`, and again when the file has changed.
+        """
+        config = json.loads(args["model_config"])
+        module = pinned(cls.file or path_of(config))
+        cls._marked, _ = _find(config, cls.file)
+        starts = [(module.__name__, name, "") for name in kept_names(module)]
+        if isinstance(cls._marked, type) and getattr(cls._marked, api.MARK).keeps is not False:
+            starts.append((module.__name__, cls._marked.__qualname__, "__init__"))
+        return starts
+
+    @classmethod
+    def preload(cls, args: Dict[str, str]) -> None:
+        if isinstance(cls._marked, type) and getattr(cls._marked, api.MARK).keeps is not False:
+            cls.made = cls._marked()
+
+    @classmethod
+    def take_preloaded(cls) -> None:
+        """Give the object that `preload` has made the class of the changed file."""
+        if cls.made is not None:
+            cls.made.__class__ = cls._marked
+
+    #: The function or class, once its file was imported for all instances.
+    _marked: Any = None
 
 
 async def _iterate(answers: Any) -> AsyncIterator[Any]:
@@ -177,8 +213,9 @@ def import_file(path: str) -> Any:
 
     Its `from zmqtriton import model` works in a Python without zmqtriton as well.
     """
-    changed = os.stat(path).st_mtime_ns
-    if _imported.get(path, (0, None))[0] != changed:
+    known, _ = _imported.get(path, (-1, None))
+    changed = known and os.stat(path).st_mtime_ns
+    if known != changed:
         _provide_names()
         directory, file = os.path.split(path)
         for each in (directory, os.path.dirname(directory)):
@@ -193,6 +230,14 @@ def import_file(path: str) -> Any:
         spec.loader.exec_module(module)
         _imported[path] = changed, module
     return _imported[path][1]
+
+
+def pinned(path: str) -> Any:
+    """Import a file again; this process and its forks keep it, whatever becomes of the file."""
+    _imported.pop(path, None)
+    module = import_file(path)
+    _imported[path] = 0, module
+    return module
 
 
 def _provide_names() -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import collections.abc
 import inspect
 import json
+import pathlib
 import typing
 from typing import Any, Dict, Iterator, List, NamedTuple, Sequence, Tuple
 
@@ -15,6 +16,7 @@ from zmqtriton_extras.functions.backend.documents import (
     Documents,
     document_kind,
     kind_of,
+    kind_of_schema,
     name_of,
     without_end,
     write,
@@ -26,7 +28,9 @@ from zmqtriton_extras.functions.backend.kinds import (
     Kind,
     MismatchError,
     Place,
+    RaggedError,
     Scalars,
+    as_base64,
 )
 from zmqtriton_extras.functions.backend.media import Audio
 from zmqtriton_floor.sdk import described, documents
@@ -60,6 +64,8 @@ MAX_STREAMS = "MAX_STREAMS"
 RAGGED = ".ragged"
 #: Maximum characters of a default in the description; longer ones are left out.
 _MAX_DEFAULT = 1000
+#: Maximum bytes of all examples in the description, with their files.
+_MAX_EXAMPLES = 64 << 10
 #: Maximum number of concurrent batches of an `async def`.
 _OVERLAPPING = "64"
 
@@ -161,7 +167,8 @@ def _signature(marked: Any, function: Any, hints: Dict[str, Any]) -> Signature:
         settings = settings._replace(cost=_cost_of(settings.cost, parameters))
     fields_of, outputs = _outputs(returned, has_batches=settings.batch > 0)
     is_async = inspect.iscoroutinefunction(function) or inspect.isasyncgenfunction(function)
-    about = inspect.getdoc(function) or (settings.streams and inspect.getdoc(marked)) or ""
+    # a method without one has the docstring of `type.__call__`
+    about = inspect.getdoc(function if function.__doc__ else marked) or ""
     for kind in [kind for each in parameters for kind in (each.kind, each.ragged)]:
         if isinstance(kind, Documents):
             kind.limits = documents.limits_of(settings.json_bytes)
@@ -169,7 +176,15 @@ def _signature(marked: Any, function: Any, hints: Dict[str, Any]) -> Signature:
     place = f"{code.co_filename}:{code.co_firstlineno}" if code else marked.__name__
     is_checked = any(each.kind.adapter is not None for each in parameters)
     return Signature(
-        settings, parameters, outputs, fields_of, is_stream, is_async, about, place, is_checked
+        settings,
+        parameters,
+        outputs,
+        fields_of,
+        is_stream,
+        is_async,
+        about,
+        place,
+        is_checked,
     )
 
 
@@ -187,11 +202,76 @@ def _cost_of(cost: Any, parameters: List[Parameter]) -> Any:
         if len(lists) > 1 or not (is_text or kind.dims[0] == -1):
             raise HintError("cost=len is for one list of texts, of lists or of arrays")
         return f"{'bytes' if is_text else 'elements'}({lists[0].name})"
+    is_plain = not (inspect.iscoroutinefunction(cost) or inspect.isgeneratorfunction(cost))
+    try:
+        rows = [*inspect.signature(cost).parameters.values()]
+    except (TypeError, ValueError):  # a number, or a builtin function without a signature
+        is_plain, rows = False, []
+    if not is_plain or any(row.kind is row.POSITIONAL_ONLY for row in rows):
+        raise HintError(
+            'cost must be len, a measure such as "bytes(text)", or a plain function that takes '
+            "arguments by their names"
+        )
     names = {each.name for each in parameters}
-    strange = [name for name in inspect.signature(cost).parameters if name not in names]
+    strange = [row.name for row in rows if row.name not in names and row.default is row.empty]
     if strange:
         raise HintError(f"cost has the parameter '{strange[0]}', which the function lacks")
     return cost
+
+
+def _examples(signature: Signature) -> List[Dict[str, Any]]:
+    """Return the examples, whose files are read now: an instance starts without them."""
+    rows = enumerate(signature.settings.examples or (), 1)
+    examples = [_example(*row, signature.parameters) for row in rows]
+    if len(json.dumps(examples)) > _MAX_EXAMPLES:
+        raise HintError(f"examples: the page has {_MAX_EXAMPLES} bytes for all, in base64")
+    return examples
+
+
+def _example(number: int, example: Any, rows: List[Parameter]) -> Dict[str, Any]:
+    """Return an example with its files in base64. Raises HintError if the function refuses it."""
+    parameters = {each.name: each for each in rows}
+    values = {}
+    with Place(f"example {number}"):
+        if not isinstance(example, collections.abc.Mapping):
+            raise HintError('it must be a dict of arguments: examples=[{"text": "hello"}]')
+        for name, value in example.items():
+            with Place(name):
+                if name not in parameters:
+                    raise HintError(
+                        f"there is no such argument; there are: {', '.join(parameters)}"
+                    )
+                values[name] = _checked(parameters[name], _as_json(parameters[name], value))
+        for each in rows:
+            if not each.is_optional and each.name not in example:
+                raise HintError(f"it needs the argument '{each.name}'")
+    return values
+
+
+def _as_json(parameter: Parameter, value: Any) -> Any:
+    try:
+        if not isinstance(value, pathlib.Path):
+            return json.loads(json.dumps(value))
+        data = value.read_bytes()
+        return as_base64(data) if parameter.kind.is_file else data.decode()
+    except OSError as error:
+        raise HintError(f"its file: {error}") from None
+    except (TypeError, ValueError, RecursionError) as error:
+        raise HintError(f"write it as JSON: {error}") from None
+
+
+def _checked(parameter: Parameter, value: Any) -> Any:
+    as_sent = kind_of_schema(parameter.kind.schema)
+    try:
+        try:
+            parameter.kind.decode(as_sent.encode(as_sent.from_json(value)))
+        except RaggedError:
+            if parameter.ragged is None:
+                raise
+            parameter.ragged.decode(parameter.ragged.encode(value))
+    except MismatchError as error:
+        raise HintError(str(error)) from None
+    return value
 
 
 def _function_of(marked: Any, settings: Settings) -> Any:
@@ -359,7 +439,9 @@ def _complete_instances(document: Dict[str, Any], signature: Signature) -> None:
         group = {"name": document.get("name", ""), "count": signature.settings.instances}
         document["instance_group"] = [group]
     parameters = document.setdefault("parameters", {})
-    parameters[DESCRIPTION] = {"string_value": json.dumps(describe(signature))}
+    # half a surrogate pair in a docstring would have no JSON in the server
+    text = json.dumps(describe(signature), ensure_ascii=False).encode(errors="replace").decode()
+    parameters[DESCRIPTION] = {"string_value": text}
     for name, tensor in _openai(signature).items():
         parameters.setdefault(name, {"string_value": tensor})
     if signature.settings.streams:
@@ -397,8 +479,11 @@ def _openai_kind(row: Parameter) -> str:
 
 
 def describe(signature: Signature) -> Dict[str, Any]:
-    """Return the description of a function that the server reads, as a JSON object."""
-    fields_of = signature.fields_of
+    """Return the description of a function that the server reads, as a JSON object.
+
+    Raises HintError for examples that the function refuses.
+    """
+    fields_of, examples = signature.fields_of, _examples(signature)
     is_tuple = fields_of is not None and issubclass(fields_of, tuple)
     return {
         "about": signature.about,
@@ -406,6 +491,7 @@ def describe(signature: Signature) -> Dict[str, Any]:
         "has_batches": signature.settings.batch > 0,
         "is_stream": signature.is_stream,
         "is_checked": signature.is_checked,
+        **({"examples": examples} if examples else {}),
         "input": {
             "type": "object",
             "properties": {each.name: _schema(each) for each in signature.parameters},

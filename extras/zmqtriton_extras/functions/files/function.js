@@ -1,17 +1,20 @@
 // The form of a model with a schema of its arguments: fields by their kinds, files among them, and
-// answers as texts, tables, pictures and sounds.
+// examples to press. answers.js shows what comes, code.js writes the same request as code.
 
 import { Refused, accessHeaders, ask, element, setText } from "./api.js";
+import { Answers, parsed } from "./answers.js";
+import { inPython, withOpenAi } from "./code.js";
 import { eventsOf, fold } from "./events.js";
 
-/** Rows of a table that are shown. */
-const MAX_ROWS = 100;
+/** Bytes of a chosen file that is shown next to its field. */
+const MAX_PREVIEW = 8 << 20;
+/** Letters of an example on its button. */
+const MAX_LABEL = 32;
 let unique = 0;
 
 const isFile = (schema) => schema.contentEncoding === "base64";
 const hasFiles = (schema) => isFile(schema) || isFile(schema.items ?? {});
 const typed = (value) => (typeof value === "string" ? value : JSON.stringify(value));
-const isMedia = (value, kind) => typeof value === "string" && value.startsWith(`data:${kind}/`);
 
 function typeOf(schema) {
   if (hasFiles(schema)) return isFile(schema) ? "file" : "files";
@@ -26,11 +29,28 @@ class Argument {
     this.schema = schema;
     const id = `argument${++unique}`;
     this.input = this.#input({ id, name, required: isRequired });
-    if (example !== undefined) this.#fill(example);
+    this.preview = element("div", { class: "preview" });
+    this.input.addEventListener("change", () => this.#look());
+    if (example !== undefined) this.fill(example);
     this.element = element("div", { class: "field" },
       element("div", { class: "field-head" }, element("label", { for: id }, name),
         element("span", { class: "type" }, [typeOf(schema), isRequired ? "" : "optional"].filter(Boolean).join(", "))),
-      this.input);
+      this.input, this.preview,
+      ...(schema.description ? [element("p", { class: "hint" }, schema.description)] : []));
+  }
+
+  /** Shows pictures that are chosen, and lets sounds be heard. */
+  #look() {
+    this.preview.replaceChildren();
+    for (const file of this.input.files ?? []) {
+      const kind = file.type.split("/")[0];
+      if (file.size > MAX_PREVIEW || !["image", "audio"].includes(kind)) continue;
+      const reader = new FileReader();
+      reader.addEventListener("load", () => this.preview.append(kind === "image"
+        ? element("img", { src: reader.result, alt: file.name })
+        : element("audio", { src: reader.result, controls: true, "aria-label": file.name })));
+      reader.readAsDataURL(file);
+    }
   }
 
   #input(attributes) {
@@ -51,25 +71,32 @@ class Argument {
     return element("textarea", { ...attributes, rows: 1, spellcheck: "false", placeholder });
   }
 
-  #fill(example) {
+  /** Fills the field with a value of an example; undefined empties it. */
+  fill(example) {
     if (!hasFiles(this.schema)) {
-      this.input.value = typed(example);
+      this.input.value = example === undefined ? "" : typed(example);
       return;
     }
     const files = new DataTransfer();
-    const suffix = this.schema.contentMediaType?.match(/^(?:image|audio)\/(.*)/)?.[1] ?? "bin";
-    for (const text of [example].flat()) {
-      const bytes = Uint8Array.from(atob(text), (letter) => letter.charCodeAt(0));
-      files.items.add(new File([bytes], `example.${suffix}`));
+    const type = (this.schema.items ?? this.schema).contentMediaType ?? "";
+    const suffix = type.match(/^(?:image|audio)\/(.*)/)?.[1] ?? "bin";
+    for (const text of [example ?? []].flat()) {
+      const bytes = Uint8Array.from(atob(text.split(",").at(-1)), (letter) => letter.charCodeAt(0));
+      files.items.add(new File([bytes], `example.${suffix}`, { type }));
     }
     this.input.files = files.files;
+    this.#look();
+  }
+
+  /** The files or the text that will be sent; an empty list for nothing. */
+  values() {
+    const values = hasFiles(this.schema) ? [...this.input.files] : [this.input.value];
+    return values.filter((value) => value !== "" || this.input.required);
   }
 
   /** Adds the value to a form, and its words to a command; what is empty is left out. */
   add(form, words) {
-    const values = hasFiles(this.schema) ? this.input.files : [this.input.value];
-    for (const value of values) {
-      if (value === "" && !this.input.required) continue;
+    for (const value of this.values()) {
       form.append(this.name, value);
       words.push("-F", quoted(`${this.name}=${value instanceof File ? `@${value.name}` : value}`));
     }
@@ -80,8 +107,9 @@ const quoted = (text) => `'${text.replaceAll("'", `'\\''`)}'`;
 
 /** The body of the panel for one model; `stop` ends what it has under way. */
 export class Form {
-  /** `schema` has `about`, `is_stream`, and the schemas of `input` and `output`. */
-  constructor(name, schema, onRefusal, example = {}) {
+  /** `schema` has `about`, `is_stream`, the schemas of `input` and `output`, and it may have `examples`,
+   * and `openai`: the kind and the name of the argument that OpenAI's clients send. */
+  constructor(name, schema, onRefusal, example = schema.examples?.[0] ?? {}) {
     this.name = name;
     this.schema = schema;
     this.onRefusal = onRefusal;
@@ -92,12 +120,15 @@ export class Form {
     this.halt = element("button", { type: "button", hidden: true }, "Stop");
     this.status = element("span", { class: "state", role: "status", hidden: true });
     this.answer = element("div", { class: "answer" });
-    const command = fold("The same with curl", "");
-    this.command = command.querySelector("pre");
+    const codes = [["The same with curl", () => this.command], ["The same in Python", inPython],
+      ...(schema.openai ? [["The same with OpenAI's client", withOpenAi]] : [])];
+    this.codes = codes.map(([title, write]) => ({ element: fold(title, ""), write }));
     const form = element("form", { "aria-label": `Arguments of ${name}` },
-      element("p", { class: "muted about" }, schema.about), ...this.fields.map((field) => field.element),
-      element("div", { class: "actions" }, this.run, this.halt, this.status), command);
-    form.addEventListener("input", () => this.#body());
+      element("p", { class: "muted about" }, schema.about), ...this.#examples(schema.examples ?? []),
+      ...this.fields.map((field) => field.element),
+      element("div", { class: "actions" }, this.run, this.halt, this.status),
+      ...this.codes.map((code) => code.element));
+    for (const event of ["input", "change"]) form.addEventListener(event, () => this.#body());
     this.#body();
     form.addEventListener("submit", (event) => {
       event.preventDefault();
@@ -114,20 +145,36 @@ export class Form {
     this.controller?.abort();
   }
 
-  /** The form to be sent, which curl is shown to send, too. */
+  /** A button for each example, which fills all fields. */
+  #examples(examples) {
+    if (!examples.length) return [];
+    const buttons = examples.map((example, at) => {
+      const button = element("button", { type: "button" }, labelOf(example, this.schema.input) || `Example ${at + 1}`);
+      button.addEventListener("click", () => {
+        for (const field of this.fields) field.fill(example[field.name]);
+        this.#body();
+      });
+      return button;
+    });
+    return [element("div", { class: "actions examples", role: "group", "aria-label": "Examples" }, ...buttons)];
+  }
+
+  /** The form to be sent, which the codes are shown to send, too. */
   #body() {
     const body = new FormData();
     const words = ["curl", this.schema.is_stream ? "-sN" : "-s", quoted(`${location.origin}/${this.name}`)];
     for (const header of accessHeaders()) words.push("-H", quoted(header));
     for (const field of this.fields) field.add(body, words);
     if ([...body].length === 0) words.push("-d", "''");
-    setText(this.command, words.join(" "));
+    this.command = words.join(" ");
+    for (const { element: each, write } of this.codes) setText(each.querySelector("pre"), write(this));
     return body;
   }
 
   async #start() {
     const body = this.#body();
     this.answer.replaceChildren();
+    const answers = new Answers(this.answer, this.schema);
     this.controller = new AbortController();
     this.run.disabled = true;
     this.halt.hidden = false;
@@ -137,7 +184,7 @@ export class Form {
       const response = await ask("POST", `/${encodeURIComponent(this.name)}`, { body, signal });
       const texts = this.schema.is_stream ? eventsOf(response) : [await response.text()];
       let isWrong = false;
-      for await (const text of texts) isWrong = !this.#show(parsed(text)) || isWrong;
+      for await (const text of texts) isWrong = !answers.show(parsed(text)) || isWrong;
       this.#say(isWrong ? "bad" : "good", `${response.status} ${response.statusText}`.trim());
     } catch (error) {
       if (error.isOfAccess) this.onRefusal(error);
@@ -151,16 +198,6 @@ export class Form {
     }
   }
 
-  /** Shows one answer; false for an error in its place. */
-  #show(document) {
-    const names = Object.keys(document);
-    for (const name of names) {
-      if (names.length > 1) this.answer.append(element("h3", {}, name));
-      this.answer.append(shown(name, document[name]));
-    }
-    return document.error === undefined || "error" in this.schema.output.properties;
-  }
-
   #say(kind, text) {
     this.status.hidden = false;
     this.status.dataset.kind = kind;
@@ -168,37 +205,10 @@ export class Form {
   }
 }
 
-/** What no JSON is, though numbers are: it becomes a text that begins with a letter of no text. */
-const ODD = "\u0000";
-
-function parsed(text) {
-  return JSON.parse(text.replace(/"(?:[^"\\]|\\.)*"|-?\b(?:NaN|Infinity)\b/g,
-    (word) => (word.startsWith('"') ? word : `"\\u0000${word}"`)));
-}
-
-function textOf(value) {
-  if (typeof value === "string") return value.replace(ODD, "");
-  return JSON.stringify(value).replace(/"\\u0000(-?\w+)"/g, "$1");
-}
-
-/** A value for people: a picture as one, a sound to be played, rows as a table, any other file to be kept. */
-function shown(name, value) {
-  if (isMedia(value, "image")) return element("img", { src: value, alt: name });
-  if (isMedia(value, "audio")) return element("audio", { src: value, controls: true, "aria-label": name });
-  if (isMedia(value, "application")) return element("a", { href: value, download: name }, name);
-  if (isTable(value)) return table(name, value);
-  return element("pre", { class: "box", tabindex: 0, "aria-label": name }, textOf(value));
-}
-
-const isTable = (value) => Array.isArray(value) && value.length > 0
-  && value.every((row) => row !== null && typeof row === "object" && !Array.isArray(row));
-
-function table(name, rows) {
-  const columns = [...new Set(rows.flatMap(Object.keys))];
-  const head = element("tr", {}, ...columns.map((column) => element("th", { scope: "col" }, column)));
-  const body = rows.slice(0, MAX_ROWS).map((row) => element("tr", {},
-    ...columns.map((column) => element("td", {}, column in row ? textOf(row[column]) : ""))));
-  const more = rows.length > MAX_ROWS ? [element("caption", {}, `${MAX_ROWS} of ${rows.length} rows`)] : [];
-  return element("div", { class: "box scroll", tabindex: 0, role: "group", "aria-label": name },
-    element("table", {}, ...more, element("thead", {}, head), element("tbody", {}, ...body)));
+/** The words of an example on its button: its shortest text, or nothing. */
+function labelOf(example, { properties }) {
+  const texts = Object.entries(example).filter(([name, value]) => !hasFiles(properties[name]) && typeof value !== "object")
+    .map(([name, value]) => (typeof value === "string" ? value : `${name} ${value}`));
+  const label = texts.join(", ");
+  return label.length > MAX_LABEL ? `${label.slice(0, MAX_LABEL)}…` : label;
 }

@@ -7,11 +7,11 @@ streams, and returns for each an InferenceResponse, None or an End.
 from __future__ import annotations
 
 import json
-from typing import Any, Dict
+from typing import Any, Dict, List, Tuple
 
 import triton_python_backend_utils as pb_utils
 
-from zmqtriton_extras.functions.backend.model import import_file, path_of
+from zmqtriton_extras.functions.backend.model import import_file, path_of, pinned
 from zmqtriton_extras.functions.backend.signature import MAX_STREAMS
 from zmqtriton_extras.functions.backend.streams import StreamLoop, Work
 
@@ -29,6 +29,24 @@ class TritonPythonModel:
         parameters = config.as_dict().setdefault("parameters", {})
         parameters.setdefault(MAX_STREAMS, {"string_value": _STREAMS})
         return config
+
+    @classmethod
+    def preload_starts(cls, args: Dict[str, str]) -> List[Tuple[str, str, str]]:
+        """Import the model's file; return where the search for what its preload uses begins."""
+        inner = pinned(path_of(json.loads(args["model_config"]))).TritonPythonModel
+        start = inner.__module__, inner.__qualname__, "preload"
+        return [start] if hasattr(inner, "preload") else []
+
+    @classmethod
+    def preload(cls, args: Dict[str, str]) -> None:
+        # not by args[…]: only what the inner class reads counts as a condition
+        inner = _class_of(json.loads(dict.__getitem__(args, "model_config")))
+        if hasattr(inner, "preload"):
+            inner.preload(args)
+
+    @classmethod
+    def take_preloaded(cls) -> None:
+        """Do nothing: attributes of the class stay by themselves."""
 
     def initialize(self, args: Dict[str, str]) -> None:
         config = json.loads(args["model_config"])

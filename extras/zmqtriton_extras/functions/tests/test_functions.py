@@ -220,6 +220,19 @@ def test_a_function_of_the_cost_divides_calls(tmp_path: Path) -> None:
     assert "BATCH_COST" not in parameters
 
 
+@pytest.mark.parametrize("head", ["lambda text, words: int(text) * words", "partial(by, each=1)"])
+def test_a_cost_gets_the_defaults_of_the_function_and_may_have_its_own(
+    tmp_path: Path, head: str
+) -> None:
+    own = "from functools import partial\n\ndef by(text, each, k=1): return int(text) * each * k\n"
+    source = own + BUDGET.replace("HEAD", f"cost={head}, budget=10")
+    with loaded(tmp_path, source) as model:
+        responses = model.execute([{"text": np.array([[each]], object)} for each in "733"])
+
+    answers = [each.error or each.outputs["output"].item() for each in responses]
+    assert [b"7 3", b"7 3", b"3"] == answers
+
+
 @pytest.mark.parametrize(
     ("hint", "head", "measures"),
     [
@@ -248,10 +261,17 @@ def test_measures_that_hints_have_are_the_brokers(
         ("cost=len, budget=9", "cost=len is for one list of texts, of lists or of arrays"),
         ("cost=len", "cost needs a budget, and budget a cost"),
         ("budget=9", "cost needs a budget, and budget a cost"),
+        ("cost=7, budget=9", "cost must be len, a measure such as"),
+        ("cost=max, budget=9", "cost must be len, a measure such as"),
+        ("cost=lambda text, /: 1, budget=9", "a plain function that takes arguments by their"),
+        ("cost=later, budget=9", "cost must be len, a measure such as"),
+        ("cost=cost_of, budget=float('inf')", "budget a number from 0 on"),
+        ("like=len", "like must be a measure, such as"),
     ],
 )
 def test_a_cost_that_cannot_be_taken_is_refused(tmp_path: Path, head: str, text: str) -> None:
     source = BUDGET.replace("HEAD", head).replace("text: List[str]", "text: List[int]")
+    source = source.replace("@model", "async def later(text): return 1\n\n@model")
     with pytest.raises(Exception, match=text), loaded(tmp_path, source):
         pass
 

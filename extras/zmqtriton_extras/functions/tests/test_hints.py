@@ -8,12 +8,14 @@ import re
 from pathlib import Path
 from typing import Any
 
+import orjson
 import PIL.Image
 import pydantic
 import pytest
 
 from zmqtriton.options import parse
-from zmqtriton_extras.functions.example_requests import requests
+from zmqtriton_extras.functions.example_requests import example_for, requests
+from zmqtriton_extras.functions.interface import interface_of
 from zmqtriton_extras.functions.tests.test_functions import loaded
 from zmqtriton_extras.functions.tests.test_interface import ask
 
@@ -307,8 +309,6 @@ def test_a_class_of_other_systems_is_told_its_methods(
 
 
 def test_bounds_and_defaults_are_in_the_schema(tmp_path: Path) -> None:
-    from zmqtriton_extras.functions.interface import interface_of
-
     source = f"""{HEAD}
 @model
 def caption(
@@ -333,3 +333,114 @@ def caption(
     assert "a cat" == rows["image"]["description"]
     assert "default" not in rows["image"]
     assert "$ref" not in str(interface.input)
+
+
+@pytest.mark.parametrize(
+    ("documented", "about"), [("class", "Of the class."), ("method", "Of the method."), ("", "")]
+)
+def test_a_class_is_described_by_its_method_or_by_itself(
+    tmp_path: Path, documented: str, about: str
+) -> None:
+    of_class = '"""Of the class."""' if documented else "pass"
+    of_method = '"""Of the method."""' if documented == "method" else "pass"
+    source = f"""{HEAD}
+@model
+class Caption:
+    {of_class}
+    def __call__(self, x: int) -> int:
+        {of_method}
+        return x
+"""
+    with loaded(tmp_path, source) as model:
+        interface = interface_of(model.config)
+
+    assert interface is not None
+    assert about == interface.about
+
+
+EXAMPLES = """
+from pathlib import Path
+import PIL.Image
+from zmqtriton import File, model
+
+@model(examples=%s)
+def caption(
+    text: str,
+    times: int = 1,
+    file: File | None = None,
+    image: PIL.Image.Image | None = None,
+    rows: list[list[int]] | None = None,
+) -> str:
+    return text
+"""
+
+
+def test_examples_of_the_author_are_in_the_description(tmp_path: Path) -> None:
+    (tmp_path / "letter.txt").write_text("hi")
+    file = f"Path({str(tmp_path / 'letter.txt')!r})"
+    long = '{"text": "a" * 2000}'
+    short = f'{{"text": "b", "times": 2, "file": {file}, "image": {PICTURE!r}}}'
+    source = EXAMPLES % f"[{long}, {short}]"
+    with loaded(tmp_path, source) as model:
+        interface = interface_of(model.config)
+
+    assert interface is not None
+    second = {"text": "b", "times": 2, "file": "aGk=", "image": PICTURE}
+    body = interface.operation("caption")["requestBody"]["content"]["application/json"]
+    assert {
+        "caption": {"value": {"text": "a" * 2000}},
+        "caption 2": {"value": second},
+    } == body["examples"]
+    # a command shows the first that is short
+    assert second == example_for(interface)
+
+
+@pytest.mark.parametrize(
+    ("examples", "text"),
+    [
+        ('[{"text": "a"}, {"text": 1}]', r"example 2\.text: expected str, got an integer"),
+        ('[{"words": 1}]', r"example 1\.words: there is no such argument; there are: text, times"),
+        ('[{"times": 1}]', r"example 1: it needs the argument 'text'"),
+        ('[{"text": "a", "file": Path("/no")}]', r"example 1\.file: its file: .*No such file"),
+        ('[{"text": {"a"}}]', r"example 1\.text: write it as JSON: Object of type set is not JSON"),
+        ('[{"text": Path("/dev/null"), "file": [Path("/no")]}]', r"file: write it as JSON: Obj"),
+        ('[{"text": "a", "rows": [[1], ["b", 2]]}]', r"example 1\.rows: "),
+        ('{"text": "a"}', "example 1: it must be a dict of arguments: examples="),
+        ('[{"text": "a" * 65536}]', "examples: the page has 65536 bytes for all"),
+    ],
+)
+def test_an_example_that_the_function_refuses_is_told_to_its_author(
+    tmp_path: Path, examples: str, text: str
+) -> None:
+    with pytest.raises(Exception, match=text), loaded(tmp_path, EXAMPLES % examples):
+        pass
+
+
+def test_an_example_may_have_a_text_from_a_file_and_lists_of_different_lengths(
+    tmp_path: Path,
+) -> None:
+    (tmp_path / "letter.txt").write_text("grüße")
+    rows = "[[1], [2, 3]]"
+    source = EXAMPLES % f'[{{"text": Path({str(tmp_path / "letter.txt")!r}), "rows": {rows}}}]'
+    with loaded(tmp_path, source) as model:
+        interface = interface_of(model.config)
+
+    assert interface is not None
+    assert [{"text": "grüße", "rows": [[1], [2, 3]]}] == interface.examples
+
+
+def test_a_function_is_described_whatever_its_default_and_docstring_have(tmp_path: Path) -> None:
+    source = f"""{HEAD}
+@model
+def caption(x: dict = {{"a": 10**30, "b": float("nan"), "c": 2**63}}) -> int:
+    "half a pair: \\ud800"
+    return 1
+"""
+    with loaded(tmp_path, source) as model:
+        interface = interface_of(model.config)
+
+    assert interface is not None
+    document = orjson.loads(orjson.dumps(interface.operation("caption")))
+    assert "half a pair: ?" == document["summary"]
+    schema = document["requestBody"]["content"]["application/json"]["schema"]
+    assert {"a": 1e30, "b": None, "c": 2**63} == schema["properties"]["x"]["default"]

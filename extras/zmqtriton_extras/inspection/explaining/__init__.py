@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from zmqtriton.sdk.models import AnswerReader, Facts, Finding
 from zmqtriton_extras.inspection.explaining.batches import find_small_batches
-from zmqtriton_extras.inspection.explaining.costs import find_costs, find_growth
+from zmqtriton_extras.inspection.explaining.costs import find_costs, find_growth, find_kept
 from zmqtriton_extras.inspection.explaining.reading import AtWork, ask
 from zmqtriton_extras.inspection.explaining.waits import (
     find_failing_callees,
@@ -36,5 +36,6 @@ def notes(facts: Facts, state: AtWork) -> Iterator[Finding]:
     """Tell the cost of instances, the reason for small batches, and the slowest step."""
     yield from find_costs(facts, state.memory)
     if not facts.is_overview:
+        yield from find_kept(facts)
         yield from find_slowest_step(facts, state)
         yield from find_small_batches(facts)

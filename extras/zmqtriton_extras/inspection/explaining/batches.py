@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from zmqtriton.sdk.models import Facts, Finding, figures, note
+from zmqtriton.sdk.models import Facts, Finding, figures
 
 #: Minimum number of batches for a finding about their size.
 _MIN_BATCHES = 20
@@ -34,7 +34,7 @@ def find_small_batches(facts: Facts) -> Iterator[Finding]:
             if size < _SMALL * batching["target"]:
                 text = f"its batches have {size:.3g} of {batching['target']}: "
                 reason, advice = _reason(row, batching)
-                yield note(text + reason, advice, f"zmqtriton-ctl stats {facts.word}")
+                yield Finding.note(text + reason, advice, f"zmqtriton-ctl stats {facts.word}")
 
 
 def _find_padding(facts: Facts, estimate: Mapping[str, Any] | None) -> Iterator[Finding]:
@@ -45,7 +45,7 @@ def _find_padding(facts: Facts, estimate: Mapping[str, Any] | None) -> Iterator[
     if estimate and estimate["otherwise"] < _WORTH * estimate["padded"]:
         name, real = estimate["input"], estimate["real"]
         now, then = (1 - real / estimate[key] for key in ("padded", "otherwise"))
-        yield note(
+        yield Finding.note(
             f"requests of unlike size share its batches: if it pads '{name}' to the longest, "
             f"{now:.0%} of the elements are padding",
             f'Set the parameter BATCH_LIKE: "shape({name})" in config.pbtxt to put like requests '

@@ -1,4 +1,4 @@
-"""Findings about the memory of instances: the cost of each, equal pages, and growth."""
+"""Findings about the memory of instances: the cost of each, equal pages, growth, kept objects."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from zmqtriton.sdk.models import Facts, Finding, note, warning
+from zmqtriton.sdk.models import Facts, Finding
 from zmqtriton.sdk.models import figures as shown_figures
 from zmqtriton_extras.inspection.explaining.sharing import Memory, read_memory
 
@@ -48,13 +48,13 @@ def find_costs(facts: Facts, memory: Memory | None) -> Iterator[Finding]:
         text = f"its {instances} {'is' if count == 1 else 'are'} of {origin}; "
         text += f"{whose} {cost}"
         advice = "They share one load until they write to it."
-        yield note(text, advice, f"zmqtriton-ctl stacks {facts.word}")
+        yield Finding.note(text, advice, f"zmqtriton-ctl stacks {facts.word}")
         if template["instances"] == "forks" and memory.equal * (count - 1) >= _MUCH:
             equal, once = (
                 shown_figures.format_bytes(memory.equal * count),
                 shown_figures.format_bytes(memory.equal),
             )
-            yield note(
+            yield Finding.note(
                 f"its {count} forks hold {equal} of equal pages, which each has made for itself",
                 f"What `initialize` loads, the static method `preload` would hold once: {once}.",
                 f"zmqtriton-ctl reload {facts.word}",
@@ -69,10 +69,20 @@ def find_costs(facts: Facts, memory: Memory | None) -> Iterator[Finding]:
             f"They would be held once, {once}, if INSTANCES is `forks` and the static method "
             "`preload` loads them, or `threads` and pb_utils.shared does."
         )
-        yield note(text, advice, f"zmqtriton-ctl reload {facts.word}")
+        yield Finding.note(text, advice, f"zmqtriton-ctl reload {facts.word}")
     else:
         whose = f"each of its {count} instances" if count > 1 else "its instance"
-        yield note(f"{whose} has {cost}", "")
+        yield Finding.note(f"{whose} has {cost}", "")
+
+
+def find_kept(facts: Facts) -> Iterator[Finding]:
+    """Tell the objects that the last load has kept, or why it has loaded everything again."""
+    for row in facts.rows("kept"):
+        if row["is_kept"]:
+            yield Finding.note(f"its last load has kept {row['text']}", "")
+        else:
+            text = f"its last load has loaded everything again: {row['text']}"
+            yield Finding.note(text, "")
 
 
 def find_growth(facts: Facts) -> Iterator[Finding]:
@@ -96,7 +106,7 @@ def find_growth(facts: Facts) -> Iterator[Finding]:
             "replaces an instance that has too much, before the kernel ends others."
         )
     executions = shown_figures.count_of(growth["executions"], "execution")
-    yield warning(
+    yield Finding.warning(
         f"{text}, from {sizes} in {executions}{others}",
         advice,
         f"zmqtriton-ctl status {facts.word}",

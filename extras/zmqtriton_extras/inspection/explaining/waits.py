@@ -5,9 +5,9 @@ from __future__ import annotations
 import shlex
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
-from typing import Any
+from typing import Any, Protocol
 
-from zmqtriton.sdk.models import Facts, Finding, StepTimes, figures, note, warning
+from zmqtriton.sdk.models import Facts, Finding, figures
 from zmqtriton_extras.inspection.explaining.reading import AtWork
 from zmqtriton_extras.inspection.explaining.stacks import Place, places
 
@@ -24,6 +24,19 @@ _DELAYED = 1.5
 _STREAM = 2
 
 
+class _Step(Protocol):
+    """The mean times of the requests to the model of an ensemble's step."""
+
+    @property
+    def model(self) -> str: ...
+
+    @property
+    def queue_ms(self) -> float: ...
+
+    @property
+    def whole_ms(self) -> float: ...
+
+
 def find_stops(facts: Facts) -> list[Finding]:
     """Return a finding about each instance that stands for a debugger."""
     findings = []
@@ -32,11 +45,11 @@ def find_stops(facts: Facts) -> list[Finding]:
         text = f"instance {stop['instance']} stands at {at}, "
         if stop["has_operator"] and at:
             advice = "It goes on after `continue`, or when the debugger ends."
-            findings.append(note(f"{text}where somebody debugs it", advice))
+            findings.append(Finding.note(f"{text}where somebody debugs it", advice))
         elif at:
             advice = "A debugger lets it go on; without one it does so by itself after 10 minutes."
             debug = f"zmqtriton-ctl debug {facts.word}"
-            findings.append(warning(f"{text}where a breakpoint() waits", advice, debug))
+            findings.append(Finding.warning(f"{text}where a breakpoint() waits", advice, debug))
     return [_of_standstill(finding) for finding in findings]
 
 
@@ -57,7 +70,7 @@ def find_waits(facts: Facts, state: AtWork, row: Mapping[str, Any]) -> Iterator[
         yield _in_threads(facts, row, [place for place in at_work if not place.executes])
     elif facts.waits_for_slot(row):
         waiting = figures.count_of(row["pending"], "request")
-        yield warning(
+        yield Finding.warning(
             f"{waiting} in its queue, though it executes nothing: {_HAVE_SLOTS}",
             _SLOTS,
             *facts.scale_commands(row),
@@ -97,7 +110,7 @@ def _in_threads(facts: Facts, row: Mapping[str, Any], at_work: list[Place]) -> F
     if not at_work:
         text = f"execute() has returned, and no thread of it is at work: it has left {held}"
         return _of_standstill(
-            note(
+            Finding.note(
                 f"{text} to coroutines that wait, or to response senders",
                 "If a stream does not go on: each response sender must send "
                 "TRITONSERVER_RESPONSE_COMPLETE_FINAL, also where an exception ends the work.",
@@ -109,7 +122,7 @@ def _in_threads(facts: Facts, row: Mapping[str, Any], at_work: list[Place]) -> F
     if row["succeeded"]:
         mean = f", a request takes {row['success_ns'] / row['succeeded'] / 1e6:.1f} ms"
     return _of_standstill(
-        warning(
+        Finding.warning(
             f"{held} in its own threads, not in its queue: it is at {places_of}{mean}",
             "Its threads are slow, not execute(). More of them, or less to wait for, make requests "
             "faster; this shows the lines where their time goes.",
@@ -122,7 +135,7 @@ def _in_threads(facts: Facts, row: Mapping[str, Any], at_work: list[Place]) -> F
 def _unread(facts: Facts, row: Mapping[str, Any], place: Place) -> Finding:
     long = figures.format_duration(row.get("oldest_execution_ns", 0) / 1e9)
     return _of_standstill(
-        warning(
+        Finding.warning(
             f"its client does not read: send() waits{place.text}, for {long} in this execution",
             "It goes on when the client reads or leaves. Give each stream a thread of its own, so "
             "that a slow client holds up no other.",
@@ -144,7 +157,7 @@ def _full_streams(facts: Facts, row: Mapping[str, Any], streams: Mapping[str, in
     waiting, count = figures.count_of(row["pending"], "request"), streams["open"]
     verb = "waits" if row["pending"] == 1 else "wait"
     text = f"{waiting} {verb} for a stream to end, not for an instance: {count} are open, and "
-    return warning(
+    return Finding.warning(
         f"{text}MAX_STREAMS lets an instance have {streams['limit']}",
         "Raise MAX_STREAMS in config.pbtxt if the model can do more at the same time; more "
         "instances have more streams.",
@@ -173,7 +186,7 @@ def _slow_findings(facts: Facts, state: AtWork, row: Mapping[str, Any]) -> Itera
     where, advice, commands = (
         _of_step(facts, waiting, path) if waiting else _of_config(facts, state, row)
     )
-    yield warning(
+    yield Finding.warning(
         f"requests take {whole_ms:.1f} ms, and {waited_ms:.1f} ms of that {where}",
         advice,
         f"zmqtriton-ctl stats {facts.word}",
@@ -243,12 +256,12 @@ def _has_no_batches(state: AtWork) -> bool:
 # ------------------------------------------------------- ensembles and callers
 
 
-def follow(facts: Facts, state: AtWork) -> list[StepTimes]:
+def follow(facts: Facts, state: AtWork) -> list[_Step]:
     """Return the models that take the time of an ensemble: its slowest step, that one's, and so on.
 
     After a step that mostly waits for a model which it calls, that model follows.
     """
-    path: list[StepTimes] = []
+    path: list[_Step] = []
     name = facts.model
     while name in state.steps and len(path) < len(state.steps):
         step = facts.slowest(state.steps[name])
@@ -266,13 +279,13 @@ def _row_of(facts: Facts, model: str) -> Mapping[str, Any]:
     return max(rows, key=lambda row: int(row.get("executed", 0)), default={})
 
 
-def _waiting_step(facts: Facts, path: list[StepTimes]) -> StepTimes | None:
+def _waiting_step(facts: Facts, path: list[_Step]) -> _Step | None:
     """Return the step of an ensemble, or what it calls, where requests wait the longest."""
     models = [step for step in path if facts.instances(step.model)]
     return max(models, key=lambda step: step.queue_ms, default=None)
 
 
-def _of_step(facts: Facts, step: StepTimes, path: list[StepTimes]) -> _Cause:
+def _of_step(facts: Facts, step: _Step, path: list[_Step]) -> _Cause:
     """Return the cause of waits for an ensemble."""
     where = f"in the queues of its steps, the most at '{step.model}'"
     commands = facts.scale(step.model)
@@ -290,7 +303,7 @@ def _of_step(facts: Facts, step: StepTimes, path: list[StepTimes]) -> _Cause:
     return f"{where}{of_callee.removeprefix('in the queue')}", advice, commands
 
 
-def _of_callee(facts: Facts, model: str, callee: StepTimes) -> tuple[str, str]:
+def _of_callee(facts: Facts, model: str, callee: _Step) -> tuple[str, str]:
     """Return the place of requests to a model that calls another, and the advice."""
     own, others = facts.instances(model), facts.instances(callee.model)
     whose = "one instance waits" if own == 1 else "instances wait"
@@ -309,7 +322,7 @@ def find_slowest_step(facts: Facts, state: AtWork) -> Iterator[Finding]:
         return
     step, last = path[0], path[-1]
     because = "" if last is step else f", because of '{last.model}' ({last.whole_ms:.1f} ms)"
-    yield note(
+    yield Finding.note(
         f"its slowest step is '{step.model}': a request to it takes {step.whole_ms:.1f} ms, "
         f"{step.queue_ms:.1f} ms of that in the queue{because}",
         "",
@@ -323,7 +336,7 @@ def find_failing_callees(facts: Facts, row: Mapping[str, Any]) -> Iterator[Findi
         other = _row_of(facts, callee)
         if other.get("faults"):
             share = f"{other['faults']} of {figures.count_of(Facts.answered(other), 'request')}"
-            yield warning(
+            yield Finding.warning(
                 f"'{callee}', which it calls, fails itself: {share}",
                 "Look there first: this names the line.",
                 f"zmqtriton-ctl explain {shlex.quote(callee)}",
@@ -333,7 +346,7 @@ def find_failing_callees(facts: Facts, row: Mapping[str, Any]) -> Iterator[Findi
 def _gpu_findings(facts: Facts, at_work: list[Place]) -> Iterator[Finding]:
     for place in at_work:
         if place.waits_for_gpu:
-            yield note(
+            yield Finding.note(
                 f"it waits for its GPU{place.text} at this moment",
                 "The GPU takes the time: larger batches use it better, and a profile says how much "
                 "of the time that is.",

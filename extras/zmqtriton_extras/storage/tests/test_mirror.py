@@ -8,12 +8,12 @@ from typing import Any
 import pytest
 
 from tests.support.reports import Reports
-from zmqtriton.long_steps import ByteCounter
 from zmqtriton_extras.storage import mirror as module
 from zmqtriton_extras.storage.mirror import Mirror
 from zmqtriton_extras.storage.tests.fake_store import FakeStore
 from zmqtriton_extras.storage.trees import build_tree
 from zmqtriton_floor.errors import InternalError
+from zmqtriton_standard.environments.reports import ByteCounter
 
 
 def copied(mirror: Mirror, number: int, store: Any) -> str:

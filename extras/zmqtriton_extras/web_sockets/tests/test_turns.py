@@ -19,6 +19,7 @@ from zmqtriton_frontends.process.ledger import Ledger
 from zmqtriton_frontends.process.turns import Cost, RequestShares, TaskTurn, Turns
 
 CHECKED: Any = SimpleNamespace(
+    is_large=False,
     body=SimpleNamespace(request_id="", inputs=[]),
     form=None,
     options=SimpleNamespace(correlation=0),

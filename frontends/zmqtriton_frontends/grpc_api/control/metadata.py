@@ -20,7 +20,6 @@ from zmqtriton_frontends.grpc_api.control.reading import read
 from zmqtriton_frontends.grpc_api.inference.convert import serialize
 from zmqtriton_frontends.grpc_api.inference.response import field
 from zmqtriton_frontends.inference.catalogue import Catalogue
-from zmqtriton_frontends.inference.load_on_demand import attempt
 from zmqtriton_protos import message
 
 _SERVER_METADATA = message("inference.ServerMetadataResponse")
@@ -165,14 +164,16 @@ class MetadataRpcs:
         request = read(_METADATA_REQUEST, data)
         check_model(call.grant, request.name)
         catalogue = self._gateway.catalogue
-        metadata = await attempt(lambda: catalogue.metadata(request.name, request.version))
+        metadata = await catalogue.attempt(
+            lambda: catalogue.metadata(request.name, request.version)
+        )
         return serialize(_METADATA(**metadata))
 
     async def config(self, data: bytes, call: RpcCall) -> bytes:
         request = read(_CONFIG_REQUEST, data)
         check_model(call.grant, request.name)
         catalogue = self._gateway.catalogue
-        model = await attempt(lambda: catalogue.find(request.name, request.version))
+        model = await catalogue.attempt(lambda: catalogue.find(request.name, request.version))
         return field(_CONFIG, model.config_proto)
 
     async def statistics(self, data: bytes, call: RpcCall) -> bytes:

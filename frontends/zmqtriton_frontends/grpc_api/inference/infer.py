@@ -44,7 +44,6 @@ from zmqtriton_frontends.grpc_api.inference.gradual_parsing import (
 )
 from zmqtriton_frontends.grpc_api.inference.response import encode_in_pieces
 from zmqtriton_frontends.inference.admission import CheckedRequest, reported
-from zmqtriton_frontends.inference.classification import classify
 from zmqtriton_frontends.inference.layouts import Layouts
 from zmqtriton_frontends.inference.model_version import ModelVersion
 from zmqtriton_frontends.inference.request_trace import now_ns
@@ -189,7 +188,7 @@ class UnarySink(Sink):
     ) -> Coroutine[Any, Any, None] | None:
         model = pending.model
         if pending.form:
-            response = classify(model, response, pending.form)
+            response = pending.classified(response)
         pieces, _ = encode_in_pieces(model.name, model.version, pending.request_id, response)
         if pending.reports:
             return self._respond_late(pending, pieces)

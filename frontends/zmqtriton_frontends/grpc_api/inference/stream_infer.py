@@ -72,7 +72,6 @@ from zmqtriton_frontends.inference.load_on_demand import NotLoaded
 from zmqtriton_frontends.process.arrivals import Arrivals
 from zmqtriton_frontends.process.futures import wake
 from zmqtriton_frontends.process.turns import MAX_REQUESTS, RequestShares
-from zmqtriton_frontends.tensors.references import is_large
 
 #: Requests, and bytes of them, that may be in flight on one stream; at these limits its next
 #: request is not read, and gRPC's flow control stops the client.
@@ -268,7 +267,7 @@ class _Exchange:
             or self._request_bytes + kept > FREE_REQUEST_BYTES + self._held.held
         ):
             kept = self._hold(checked.body, kept)
-        if not checked.is_small and is_large(checked.body):
+        if not checked.is_small and checked.is_large:
             self._sending = sending = self._loop.create_future()
             checked = checked._replace(on_asked=partial(wake, sending))
         own_id = checked.body.request_id
@@ -420,7 +419,7 @@ class StreamSink(Sink):
 
     def respond(self, pending: Pending, response: ResponseBody, /) -> None:
         if pending.form:
-            response = classify(pending.model, response, pending.form)
+            response = pending.classified(response)
         exchange, outbox = self._exchange, self._exchange.outbox
         message = self.encoder.response(
             response, is_final=True, admits=outbox.admits, in_pieces=not outbox.held

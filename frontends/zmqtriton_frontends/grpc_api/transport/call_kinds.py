@@ -43,7 +43,7 @@ from zmqtriton_frontends.grpc_api.transport.stream_call import (
     packed,
     release,
 )
-from zmqtriton_frontends.http2.connection import Begin
+from zmqtriton_frontends.http2.connection import Begin, Http2Connection
 from zmqtriton_frontends.inference.open_sequences import TooLateError
 from zmqtriton_frontends.process.client_progress import limit_unsent_bytes
 from zmqtriton_frontends.process.futures import wake
@@ -56,27 +56,12 @@ _TURN_MESSAGES = 16
 class OneRequest(NativeCall):
     """An RPC with one message from the client."""
 
-    def on_message(self, is_compressed: bool, message: Any) -> None:
-        if self._has_request:
-            self._fail(InternalError("a second request where there may be one"))
-        else:
-            self._has_request = True
-            self._ask(is_compressed, message)
-
-    @property
-    def is_silent(self) -> bool:
-        return not (self._has_request or self.is_amid_message)
-
     def expire(self) -> None:
         self._fail(DeadlineExceeded("the request did not come"))
 
     def on_end(self) -> None:
         if not self._has_request:
             self._fail(InternalError("the request is missing"))
-
-    def _ask(self, is_compressed: bool, message: Any) -> None:
-        """Begin to answer the message."""
-        raise NotImplementedError
 
     def _keep(self, message: Any) -> None:
         """Reserve room for a request until its call ends. Raises NoRequestRoomError."""
@@ -103,7 +88,8 @@ class UnaryCall(OneRequest):
     #: The RPC that the handler has begun to answer.
     _inference: PendingRpc | None = None
 
-    def _ask(self, is_compressed: bool, message: Any) -> None:
+    def on_message(self, is_compressed: bool, message: Any) -> None:
+        self._has_request = self._has_all = True
         if type(message) is ArenaBuffer:
             self._gathered, message = message, message.data
         context = self.context
@@ -206,7 +192,8 @@ class UnaryCall(OneRequest):
 class WatchCall(OneRequest):
     """One request, and many responses, as long as the client reads them."""
 
-    def _ask(self, is_compressed: bool, message: Any) -> None:
+    def on_message(self, is_compressed: bool, message: Any) -> None:
+        self._has_request = self._has_all = True
         self._task = self._loop.create_task(self._survive(is_compressed, message))
 
     async def _answer(self, *request: Any) -> None:
@@ -223,8 +210,9 @@ class WatchCall(OneRequest):
 class ExchangeCall(NativeCall):
     """Many requests, many responses."""
 
-    def on_begin(self) -> None:
-        limit_unsent_bytes(self.context.info("socket"))
+    def __init__(self, context: CallContext, connection: Http2Connection, number: int) -> None:
+        super().__init__(context, connection, number)
+        limit_unsent_bytes(context.info("socket"))
         self._messages: deque[tuple[bool, Message]] = deque()
         #: Done when there is a request for the handler, or none will come.
         self._waiting: asyncio.Future[None] | None = None
@@ -238,10 +226,6 @@ class ExchangeCall(NativeCall):
         self.connection.kept_bytes += size
         self.is_holding = True
         wake(self._waiting)
-
-    @property
-    def is_silent(self) -> bool:
-        return not (self._has_request or self.is_amid_message)
 
     def on_end(self) -> None:
         wake(self._waiting)

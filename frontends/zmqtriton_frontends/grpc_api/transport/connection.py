@@ -96,15 +96,15 @@ class ClientConnection(asyncio.BufferedProtocol):
     def __init__(self, server: GrpcHost) -> None:
         self._server = server
         self._loop = asyncio.get_running_loop()
+        #: Function that has the output sent in the next turn of the loop, if any is left then.
+        self._flush_soon = partial(self._loop.call_soon, self._flush)
         self._transport: Any = None
         self._http2: Http2Connection
         #: The socket's descriptor; -1 if what is written has to be encrypted.
         self._descriptor = -1
-        self._is_receiving = False
         #: Data is received where a stream wants it; or was, and may be again.
         self._is_filling = False
         self._was_filling = False
-        self._flush_due = False
         self._is_closed = False
         self._timers: dict[str, asyncio.TimerHandle] = {}
         #: Set if anything has come since the last look; and the number of pings that were sent
@@ -147,7 +147,7 @@ class ClientConnection(asyncio.BufferedProtocol):
         self._account = Account(self.client, answering.max_message)
         self._http2 = Http2Connection(
             self._read_opening,
-            self._wake,
+            self._flush_soon,
             server.rules,
             admits=self._account.admits_streams,
             keeps=self._account.headers.change,
@@ -181,8 +181,8 @@ class ClientConnection(asyncio.BufferedProtocol):
 
     def buffer_updated(self, size: int) -> None:
         self._was_heard = True
+        self._http2.is_attended = True
         self.received_bytes += size
-        self._is_receiving = True
         if self._is_filling:
             self._was_filling = True
             self._http2.filled(size)
@@ -190,7 +190,6 @@ class ClientConnection(asyncio.BufferedProtocol):
             self._inbox.take(self._server.buffer[:size])
             if size == _HEADER_BYTES:  # and more is there, of something else
                 self._was_filling = False
-        self._is_receiving = False
         self._flush()
 
     def connection_lost(self, error: Exception | None) -> None:
@@ -221,19 +220,10 @@ class ClientConnection(asyncio.BufferedProtocol):
 
     # --------------------------------------------------------------- the output
 
-    def _wake(self) -> None:
-        if not self._is_receiving and not self._flush_due:
-            self._flush_due = True
-            self._loop.call_soon(self._flush)
-
     def _flush(self) -> None:
-        self._flush_due = False
         http2, sent = self._http2, 0
-        while http2.out and not self._is_closed:
-            if sent >= _AT_ONCE_BYTES:
-                # a client that reads as fast as this writes would keep all others waiting
-                self._wake()
-                return
+        http2.is_attended = True
+        while http2.out and sent < _AT_ONCE_BYTES and not self._is_closed:
             size = http2.out_bytes
             sent += size
             out = http2.take_output()
@@ -243,6 +233,11 @@ class ClientConnection(asyncio.BufferedProtocol):
                 self._transport.write(b"".join(out))
             if http2.turns:
                 http2.go_on()
+        http2.is_attended = False
+        if http2.out and not self._is_closed:
+            # a client that reads as fast as this writes would keep all others waiting
+            self._flush_soon()
+            return
         account, waiting = self._account, http2.waiting_bytes
         if (
             waiting != account.answers.held

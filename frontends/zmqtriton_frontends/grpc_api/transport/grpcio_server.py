@@ -173,7 +173,7 @@ class GrpcCall:
 
     def _enter(self) -> ClientAccount:
         if self._client is None:
-            self._client = ClientAccount(self._ledger, self.ends[0].host)
+            self._client = self._ledger.account(self.ends[0].host)
             self._context.add_done_callback(self._forget)
         return self._client
 

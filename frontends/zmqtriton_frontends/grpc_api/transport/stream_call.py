@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any, NamedTuple
 
-from zmqtriton_floor.errors import ZmqTritonError
+from zmqtriton_floor.errors import InternalError, ZmqTritonError
 from zmqtriton_floor.token_file import Grant
 from zmqtriton_frontends.grpc_api.call import CallFacts, client_error
 from zmqtriton_frontends.grpc_api.handlers import Rpc
@@ -81,11 +81,8 @@ class RefusedRpc(Http2Stream):
 
     def __init__(self, opening: RpcHeaders, connection: Http2Connection, number: int) -> None:
         super().__init__(connection, number)
-        self._opening = opening
-
-    def on_begin(self) -> None:
-        by_status[self._opening.refusal_code] += 1
-        self.connection.finish(self, self._opening.refusal)
+        by_status[opening.refusal_code] += 1
+        connection.finish(self, opening.refusal)
 
 
 async def packed(message: bytes, compression: str) -> bytes:
@@ -108,8 +105,8 @@ class NativeCall(Http2Stream):
     deadline_ns = 0
     #: Assembles a message that does not come at once.
     _assembly: Assembly | None = None
-    #: Set once a message of the client has come.
-    _has_request = False
+    #: A message of the client has come; and no further one may come.
+    _has_request = _has_all = False
     _task: asyncio.Task[None] | None = None
     _has_head = False
     #: The trailers of a success.
@@ -181,13 +178,19 @@ class NativeCall(Http2Stream):
                 if size >= PREFIX_BYTES:
                     compressed, announced = read_prefix(data)
                     is_whole = announced == size - PREFIX_BYTES <= context.whole_bytes
-                    if is_whole and compressed <= 1:  # nearly always
+                    if is_whole and compressed <= 1 and not self._has_all:  # nearly always
                         self.on_message(compressed == 1, bytes(data[PREFIX_BYTES:]))
                         return
                 self._assembly = Assembly(context.account.requests, context.large)
             self._take(self._assembly, self._assembly.feed(data))
+            if self.was_ended and self.is_open:
+                self.on_end()
         except (ZmqTritonError, MemoryError) as error:
             self._fail(client_error(context.rpc.method, error))
+
+    @property
+    def is_silent(self) -> bool:
+        return not (self._has_request or self.is_amid_message)
 
     @property
     def is_amid_message(self) -> bool:
@@ -207,8 +210,11 @@ class NativeCall(Http2Stream):
     def _take(self, assembly: Assembly, messages: list[tuple[bool, Any]]) -> None:
         """Take complete messages, and note how much of the next one is missing."""
         for is_compressed, message in messages:
-            if self.is_open:
-                self.on_message(is_compressed, message)
+            if not self.is_open:
+                break
+            if self._has_all:
+                raise InternalError("a second request where there may be one")
+            self.on_message(is_compressed, message)
         if assembly.left != self.expected:
             self._expect(assembly.left)
         if not assembly.is_amid:

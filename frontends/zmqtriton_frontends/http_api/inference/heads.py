@@ -9,8 +9,7 @@ from zmqtriton_floor.arena import INLINE_BYTES
 from zmqtriton_floor.errors import ZmqTritonError
 from zmqtriton_floor.token_file import Grant
 from zmqtriton_frontends.access.refusals import Source
-from zmqtriton_frontends.entrance.ask import Step
-from zmqtriton_frontends.entrance.reports import are_wanted
+from zmqtriton_frontends.entrance.reports import Reports
 from zmqtriton_frontends.gateway.pending import Pending, Sink
 from zmqtriton_frontends.http1 import MAX_BODY_BYTES
 from zmqtriton_frontends.http_api.asgi import problems, request
@@ -72,10 +71,10 @@ class InferenceHead(NamedTuple):
     rest: tuple[Any, ...] = ()
 
 
-def read_head(head: InferenceHead, reports: tuple[Step, ...]) -> InferenceHead:
+def read_head(head: InferenceHead, reports: Reports) -> InferenceHead:
     """Return the head with the values of its headers. Raises InvalidArgument.
 
-    `reports` are the steps of a request that has reports.
+    `reports` is the step of a request that has reports.
     """
     header, size, max_bytes = head.fields.header, head.body_bytes, head.max_bytes
     coding, length_text = header(b"content-encoding"), header(tensor_data.JSON_LENGTH)
@@ -98,7 +97,7 @@ def read_head(head: InferenceHead, reports: tuple[Step, ...]) -> InferenceHead:
         accepted=header(b"accept-encoding"),
         timeout_ns=0 if timeout is None else request.read_timeout_ns(timeout),
         facts=(header, head.fields.spelled_headers, head.grant),
-        rest=(reports if are_wanted(header) else (), head.source, None),
+        rest=(reports.wanted_by(header), head.source, None),
     )
 
 

@@ -39,8 +39,8 @@ class Inference:
         self.gateway = gateway
         self.max_input_size: int = gateway.settings.http.max_input_size
         self.entrance = HttpEntrance(gateway)
-        #: Steps of requests whose clients want reports beside the answer.
-        self.reports = (Reports(gateway, "latin-1"),)
+        #: The step of requests whose clients want reports beside the answer.
+        self.reports = Reports(gateway, "latin-1")
 
     def read(
         self,

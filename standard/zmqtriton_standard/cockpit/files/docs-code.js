@@ -67,7 +67,9 @@ function withClient(protocol, host, hasTls, { path, body }) {
   if (version) words.push(`model_version="${version}"`);
   const headers = headersOf();
   if (headers) words.push(`headers=${protocol === "grpc" ? headers.toLowerCase() : headers}`);
-  lines.push("", `answer = client.infer(${words.join(", ")})`, "print(answer.get_response())");
+  lines.push("", `answer = client.infer(${words.join(", ")})`, ...(protocol === "http"
+      ? ['for output in answer.get_response()["outputs"]:', '    print(output["name"], answer.as_numpy(output["name"]))']
+      : ["print(answer.get_response())"]));
   return lines.join("\n");
 }
 

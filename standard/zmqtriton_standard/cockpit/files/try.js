@@ -101,7 +101,9 @@ class Field {
 
 /** The body of the panel for one model; `stop` ends what it has under way. */
 export class Trial {
-  constructor(metadata, config, version, onRefusal) {
+  /** `codes` returns what shows a path and a body as code, after curl. */
+  constructor(metadata, config, version, onRefusal, codes = () => []) {
+    this.codes = codes;
     this.name = metadata.name;
     this.onRefusal = onRefusal;
     this.path = modelPath(metadata.name, version);
@@ -229,7 +231,7 @@ export class Trial {
       this.controller = null;
       this.run.disabled = false;
       this.halt.hidden = true;
-      this.answer.append(curl(url, body));
+      this.answer.append(curl(url, body), ...this.codes(url, body));
     }
   }
 

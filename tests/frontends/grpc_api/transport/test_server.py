@@ -46,6 +46,7 @@ def status(number: int) -> bytes:
         (INFER, [h2.data_frame(1, b"cut", length=10, flags=h2.END_STREAM)]),
         (STREAM, [h2.data_frame(1, b"cut", length=10, flags=h2.END_STREAM)]),
         (INFER, [h2.frame(h2.DATA, 0, 1, b"\x07" + bytes(4))]),
+        (INFER, [h2.frame(h2.DATA, h2.END_STREAM, 1, b"\x07" + bytes(4))]),
         (INFER, [h2.frame(h2.DATA, h2.END_STREAM, 1, b"\x01\0\0\0\x03abc")]),
     ],
 )
@@ -56,9 +57,12 @@ def test_a_request_that_is_none_gets_a_status(
         connection.send(h2.headers_frame(1, path), *sent)
         assert status(_INTERNAL) in connection.read_until(status(_INTERNAL))
 
-        # And the next one is answered.
+        # And the next one is answered. Who has sent all is not asked to stop.
         connection.send(h2.headers_frame(3, LIVE), h2.data_frame(3, b"", flags=h2.END_STREAM))
         assert status(0) in connection.read_until(status(0))
+        assert bool(sent[-1][4] & h2.END_STREAM) != (
+            h2.frame(h2.RESET, 0, 1, bytes(4)) in connection.received
+        )
 
 
 def test_a_second_request_where_there_may_be_one_ends_both(server: GrpcServerThread) -> None:

@@ -122,8 +122,8 @@ def _advice_of(call: ast.Call) -> ast.expr | None:
     named = next((k.value for k in call.keywords if k.arg == "advice"), None)
     if named is not None:
         return named
-    if isinstance(call.func, ast.Name):
-        position = _PLACES.get(call.func.id)
+    if isinstance(call.func, ast.Name | ast.Attribute):
+        position = _PLACES.get(ast.unparse(call.func).removeprefix("Finding."))
     else:  # `error` or `note`, as a function has chosen
         position = 1 if isinstance(call.func, ast.Call) else None
     if position is None or len(call.args) <= position:

@@ -16,6 +16,7 @@ _GPU = "needs a GPU"
 _MEMORY = "needs a machine or a control group that runs out of memory"
 _BUSY = "a busy machine, which no test can make without disturbing others"
 _PYTHON = "needs another Python or installation than the one that tests"
+_CORES = "needs a machine with more cores than one that tests"
 _SHORT = "tells of a state that passes by itself, and of nothing to do"
 #: Advice that no test follows, by its first words: why not.
 UNFOLLOWED: dict[str, str] = {
@@ -35,7 +36,10 @@ UNFOLLOWED: dict[str, str] = {
     "Where that hangs, a restart begins anew.": _SHORT,
     "Remove it. `zmqtriton.testing.load_model` runs": "of a server without the extra inspection",
     "More instances make the queue shorter; a lower --max-requests refuses earlier.": _MEMORY,
+    "Replace the instances, so that numeric libraries start": _CORES,
+    "Without MPS, the processes on a GPU take turns.": _GPU,
     # -- doctor
+    "Have fewer instances (`instance_group.count`), or a lower": _CORES,
     "Look after that file system; a server goes on": "needs a file system that hangs",
     "Its log says why, in a line with `the certificate of`.": _SHORT,
     "Nothing is said of that here.": "of whatever cannot be read, which nobody knows ahead",

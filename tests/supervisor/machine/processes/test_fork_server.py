@@ -10,7 +10,8 @@ from zmqtriton.supervisor.machine.processes.fork_server import ForkServerLife, S
 
 pytestmark = pytest.mark.slow
 
-FORK_SERVER = 1
+FORK_SERVER, SPARE = 1, 2
+OTHER = Environment("/opt/python")
 
 
 class FakePendingStub:
@@ -34,13 +35,15 @@ class FakeSpawner:
     def __init__(self) -> None:
         self.now_s = 0.0
         self.pending: dict[int, FakePendingStub] = {}
+        self.origins: dict[int, int] = {}
         self.spawned: list[int] = []
         self.killed: list[int] = []
         self.are_there = True
         self.has_descriptors = True
 
     def request_fork(self, fork_server: int, spec: StubSpec) -> FakePendingStub:
-        assert fork_server == FORK_SERVER
+        assert fork_server in (FORK_SERVER, SPARE)
+        self.origins[spec.serial] = fork_server
         if not self.has_descriptors:
             raise OSError
         return self.pending.setdefault(spec.serial, FakePendingStub(self.are_there))
@@ -91,7 +94,7 @@ def ready_server(fork_server: ForkServerLife) -> ForkServerLife:
 def test_another_environment_is_no_business_of_the_fork_server(
     ready_server: ForkServerLife, spawner: FakeSpawner
 ) -> None:
-    ready_server.start(spec_of(7, Environment("/opt/python")))
+    ready_server.start(spec_of(7, OTHER))
 
     assert ([7], {}) == (spawner.spawned, spawner.pending)
 
@@ -111,7 +114,7 @@ def test_what_a_dead_fork_server_owes_is_spawned(
     ready_server.start(spec_of(8))
     ready_server.answered(7, 700)
 
-    ready_server.ended()
+    ready_server.ended(FORK_SERVER)
 
     assert [8] == spawner.spawned
     assert (False, True) == (spawner.pending[7].is_dropped, spawner.pending[8].is_dropped)
@@ -120,7 +123,7 @@ def test_what_a_dead_fork_server_owes_is_spawned(
 def test_nobody_waits_for_the_next_fork_server(
     ready_server: ForkServerLife, spawner: FakeSpawner
 ) -> None:
-    ready_server.ended()
+    ready_server.ended(FORK_SERVER)
 
     ready_server.started(FORK_SERVER)
     ready_server.start(spec_of(7))
@@ -205,3 +208,58 @@ def test_at_the_end_nothing_is_kept_for_the_unborn(
     for page in pages:
         with pytest.raises(OSError, match="Bad file descriptor"):
             os.fstat(page)
+
+
+@pytest.mark.parametrize("environment", [SERVER_ENVIRONMENT, OTHER])
+def test_a_spare_process_forks_the_stubs_that_are_assigned_to_it(
+    ready_server: ForkServerLife, spawner: FakeSpawner, environment: Environment
+) -> None:
+    ready_server.start(spec_of(7, environment)._replace(spare=SPARE))
+    ready_server.answered(7, 700)
+
+    assert ({7: SPARE}, []) == (spawner.origins, spawner.spawned)
+    assert 700 == spawner.pending[7].pid
+
+
+def test_a_pinned_stub_is_not_forked_from_a_spare_process(
+    ready_server: ForkServerLife, spawner: FakeSpawner
+) -> None:
+    ready_server.start(spec_of(7)._replace(spare=SPARE, cores=(0,)))
+
+    assert {7: FORK_SERVER} == spawner.origins
+
+
+def test_a_stub_that_a_spare_process_refuses_comes_from_the_fork_server(
+    ready_server: ForkServerLife, spawner: FakeSpawner
+) -> None:
+    ready_server.start(spec_of(7)._replace(spare=SPARE))
+    ready_server.start(spec_of(8, OTHER)._replace(spare=SPARE))
+
+    for serial in (7, 8):
+        ready_server.answered(serial, 0)
+
+    assert ({7: FORK_SERVER, 8: SPARE}, [8]) == (spawner.origins, spawner.spawned)
+
+
+def test_a_spare_process_that_is_late_is_killed_and_the_fork_server_is_not(
+    ready_server: ForkServerLife, spawner: FakeSpawner
+) -> None:
+    ready_server.start(spec_of(7, OTHER)._replace(spare=SPARE))
+
+    ready_server.tick(60.0)
+    ready_server.start(spec_of(8))
+
+    assert ([7], [SPARE]) == (spawner.spawned, spawner.killed)
+    assert FORK_SERVER == spawner.origins[8]
+
+
+def test_the_death_of_a_spare_process_leaves_the_stubs_of_the_fork_server_alone(
+    ready_server: ForkServerLife, spawner: FakeSpawner
+) -> None:
+    ready_server.start(spec_of(7))
+    ready_server.start(spec_of(8, OTHER)._replace(spare=SPARE))
+
+    ready_server.ended(SPARE)
+
+    assert [8] == spawner.spawned
+    assert not spawner.pending[7].is_dropped

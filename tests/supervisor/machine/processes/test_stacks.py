@@ -15,9 +15,9 @@ import pytest
 from tests.support.waiting import eventually
 from zmqtriton.logs.log_ring import StubName
 from zmqtriton.supervisor.machine.processes import stacks
-from zmqtriton.supervisor.machine.processes.output import StubOutput
+from zmqtriton.supervisor.machine.processes.output import StackLines, StubOutput
 from zmqtriton.supervisor.machine.processes.process import find_thread, signal_thread
-from zmqtriton.supervisor.machine.processes.stacks import StackLines, StackReading
+from zmqtriton.supervisor.machine.processes.stacks import StackReading
 from zmqtriton_floor.prctl import SIGNAL_THREAD, STACKS_SIGNAL
 
 pytestmark = pytest.mark.slow

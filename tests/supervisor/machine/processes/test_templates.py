@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 
 import pytest
 
@@ -25,6 +26,8 @@ class FakeSpawner:
         self.now_s = 0.0
         self.templates = 0
         self.requests: list[tuple[int, FakePendingStub]] = []
+        self.origins: list[int] = []
+        self.reports: list[tuple[int, wire.Kept]] = []
         self.failed: dict[int, tuple[wire.LoadFailed | None, str]] = {}
         self.killed: list[int] = []
         self.finalized: list[int] = []
@@ -36,7 +39,7 @@ class FakeSpawner:
         self.templates += 1
 
     def request_fork(self, fork_server: int, spec: StubSpec) -> FakePendingStub:
-        assert fork_server == NUMBER
+        self.origins.append(fork_server)
         if not self.has_descriptors:
             raise OSError("no descriptors")
         pending = FakePendingStub(self.are_there)
@@ -51,6 +54,9 @@ class FakeSpawner:
 
     def send(self, serial: int, message: wire.LoadModel | wire.Finalize) -> None:
         (self.loads if isinstance(message, wire.LoadModel) else self.finalized).append(serial)
+
+    def report(self, serial: int, message: wire.Kept) -> None:
+        self.reports.append((serial, message))
 
 
 @pytest.fixture
@@ -96,6 +102,7 @@ def test_stubs_wait_for_one_template(templates: Templates, spawner: FakeSpawner)
 
     assert spawner.templates == 1
     assert [7, 8, 9] == [serial for serial, _ in spawner.requests]
+    assert {NUMBER} == {*spawner.origins}
     assert templates.may_come(8)
     for serial, pending in spawner.requests:
         templates.answered(NUMBER, serial, serial * 100, "")
@@ -279,3 +286,127 @@ def test_why_one_was_killed_is_why_its_threads_have_ended(
     beginning.kill(NUMBER, verdict)
 
     assert [verdict, KILLED] == [beginning.ended(n, KILLED) for n in (NUMBER, NUMBER + 1)]
+
+
+#: The template of changed code, a fork of NUMBER, and its first stub.
+NEXT, STUB = 11, 12
+
+
+def spec_of_next(origin: int = NUMBER) -> StubSpec:
+    return spec_of(STUB)._replace(template=Template(NEXT, LOAD, origin=origin))
+
+
+def test_the_template_of_changed_code_is_a_fork(forking: Templates, spawner: FakeSpawner) -> None:
+    forking.answered(NUMBER, 7, 700, "")
+    forking.start(spec_of_next())
+    assert [(7, NUMBER), (NEXT, NUMBER)] == [
+        (serial, origin)
+        for (serial, _), origin in zip(spawner.requests, spawner.origins, strict=True)
+    ]
+    assert forking.may_come(NEXT)
+
+    forking.answered(NUMBER, NEXT, 1100, "")
+    forking.started(NEXT)
+    forking.kept(NEXT, wire.Kept(1, "weights"))
+    forking.ready(NEXT)
+
+    assert ([NEXT], [(NEXT, wire.Kept(1, "weights"))]) == (spawner.loads, spawner.reports)
+    assert [(7, NUMBER), (NEXT, NUMBER), (STUB, NEXT)] == [
+        (serial, origin)
+        for (serial, _), origin in zip(spawner.requests, spawner.origins, strict=True)
+    ]
+    forking.end(NUMBER)
+    forking.answered(NEXT, STUB, 1200, "")
+    assert (1, {}, [NUMBER]) == (spawner.templates, spawner.failed, spawner.killed)
+
+    # a later death has nothing to do with it
+    spawner.now_s = 60.0
+    forking.ended(NEXT, KILLED)
+    assert (2, 1) == (spawner.templates, len(spawner.reports))
+
+
+def _say_why(templates: Templates, _: FakeSpawner) -> None:
+    templates.answered(NUMBER, NEXT, 1100, "")
+    templates.kept(NEXT, wire.Kept(0, "preload changed"))
+    templates.ended(NEXT, KILLED)
+
+
+def _die(templates: Templates, _: FakeSpawner) -> None:
+    templates.answered(NUMBER, NEXT, 1100, "")
+    templates.ended(NEXT, KILLED)
+
+
+def _lose_origin(templates: Templates, _: FakeSpawner) -> None:
+    templates.ended(NUMBER, KILLED)
+
+
+def _end_origin(templates: Templates, _: FakeSpawner) -> None:
+    templates.end(NUMBER)
+
+
+def _refuse(templates: Templates, spawner: FakeSpawner) -> None:
+    templates.answered(NUMBER, NEXT, 0, "cannot fork: no memory")
+
+
+@pytest.mark.parametrize(
+    ("happen", "why"),
+    [
+        (_say_why, "preload changed"),
+        (_die, "the fork of the template that has it: killed by SIGKILL"),
+        (_lose_origin, "the template that it is forked from: killed by SIGKILL"),
+        (_end_origin, "its template was ended"),
+        (_refuse, "it cannot be started: cannot fork: no memory"),
+    ],
+)
+def test_without_what_was_preloaded_the_template_is_started_anew(
+    forking: Templates,
+    spawner: FakeSpawner,
+    happen: Callable[[Templates, FakeSpawner], None],
+    why: str,
+) -> None:
+    forking.answered(NUMBER, 7, 700, "")
+    forking.start(spec_of_next())
+
+    happen(forking, spawner)
+
+    assert (2, [(NEXT, wire.Kept(0, why))]) == (spawner.templates, spawner.reports)
+    forking.ready(NEXT)
+    assert (STUB, NEXT) == (spawner.requests[-1][0], spawner.origins[-1])
+    forking.answered(NEXT, STUB, 1200, "")
+    assert ({}, False) == (spawner.failed, forking.is_under_way)
+
+
+def test_a_template_that_is_dead_has_no_forks(templates: Templates, spawner: FakeSpawner) -> None:
+    templates.start(spec_of_next(origin=3))
+
+    assert (1, "the template that has it had died") == (
+        spawner.templates,
+        spawner.reports[0][1].text,
+    )
+
+
+def test_a_fork_that_has_failed_to_load_is_not_tried_again(
+    forking: Templates, spawner: FakeSpawner
+) -> None:
+    forking.start(spec_of_next())
+    forking.answered(NUMBER, NEXT, 1100, "")
+    failure = wire.LoadFailed(Reason.of(Kind.OTHER, "SyntaxError"))
+
+    forking.failed(NEXT, failure)
+    forking.ended(NEXT, KILLED)
+
+    assert ({STUB: (failure, "SyntaxError")}, 1) == (spawner.failed, spawner.templates)
+
+
+@pytest.mark.parametrize("closes", [False, True])
+def test_a_template_that_ends_before_it_is_forked_holds_nothing(
+    forking: Templates, spawner: FakeSpawner, closes: bool
+) -> None:
+    forking.answered(NUMBER, 7, 700, "")
+    forking.start(spec := spec_of_next())
+
+    forking.close() if closes else forking.end(NEXT)
+
+    assert spawner.requests[-1][1].is_dropped
+    assert not forking.is_under_way
+    assert not os.path.exists(f"/proc/self/fd/{spec.page}")

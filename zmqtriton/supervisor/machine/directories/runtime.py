@@ -28,7 +28,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from zmqtriton import runtime_places
-from zmqtriton.options import Options
+from zmqtriton.options import Options, option_of
 from zmqtriton.roles import LOCAL_SERVICES, services_of
 from zmqtriton.sdk.addon import Process
 from zmqtriton.supervisor import settings
@@ -282,10 +282,8 @@ def _check_content(path: Path) -> None:
 def _lock_directory(path: Path) -> int:
     """Return a descriptor of the directory, with a lock that keeps systemd-tmpfiles out of it."""
     directory = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    try:
+    with suppress(OSError):  # a cleaner is looking just now, or the file system has no locks
         fcntl.flock(directory, fcntl.LOCK_SH | fcntl.LOCK_NB)
-    except OSError:
-        return directory  # a cleaner is looking just now, or the file system has no locks
     return directory
 
 
@@ -353,10 +351,10 @@ def _group_of(options: Options, service: Process, admitted: int | None) -> int |
     name: str = service.group and options.value(service.group)
     if not name:
         return None
-    group = _find_group(_option(service.group), name)
+    group = _find_group(option_of(service.group), name)
     if admitted not in (None, group):
         raise DirectoryError(
-            f"{_option(service.group)}: one group may enter the runtime directory, and with "
+            f"{option_of(service.group)}: one group may enter the runtime directory, and with "
             "--stub-user it is that of the first such user"
         )
     return group
@@ -377,20 +375,14 @@ def _bind(name: str, service: Process, directory: Path, group: int | None) -> so
         bound.close()
         with suppress(FileNotFoundError):
             os.unlink(path)
-        text = f"{_option(service.on)}: cannot make the socket '{path}': {error.strerror}"
+        text = f"{option_of(service.on)}: cannot make the socket '{path}': {error.strerror}"
         raise DirectoryError(text) from error
     return bound
 
 
 def _find_group(option: str, name: str) -> int:
-    try:
+    with suppress(KeyError):
         return grp.getgrnam(name).gr_gid
-    except KeyError:
-        pass
     if name.isascii() and name.isdigit():
         return int(name)
     raise DirectoryError(f"{option}: there is no group '{name}'; make it with groupadd")
-
-
-def _option(field: str) -> str:
-    return f"--{field.replace('_', '-')}"

@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import errno
 import os
-from collections.abc import Callable, Collection, Iterable, Mapping
-from typing import Any, NamedTuple, Protocol
+from collections.abc import Callable, Collection, Mapping
+from typing import Any, NamedTuple
 
 from zmqtriton.config.parameters import MAX_SEGMENT_BYTES, NO_QUOTA, Quota
+from zmqtriton.host import capacity
 from zmqtriton.host.sealed_memory import anonymous_memory
-from zmqtriton.supervisor.machine.memory.region_files import LentFile, Suspects
+from zmqtriton.supervisor.machine.memory.region_files import RegionFiles
 from zmqtriton_floor import wire
 from zmqtriton_floor.errors import Unavailable
 from zmqtriton_floor.mappings import REGIONS_FROM
@@ -36,14 +37,6 @@ _BLOCK_BYTES = 512
 SendMessage = Callable[[int, Any, int | None], None]
 
 
-class LentRegions(Protocol):
-    """The regions of clients that stubs may open."""
-
-    def lend(self, number: int) -> LentFile | None: ...
-
-    def suspect(self, numbers: Iterable[int]) -> Suspects: ...
-
-
 class _Segment(NamedTuple):
     #: -1 for GPU memory, which has a handle instead.
     descriptor: int
@@ -60,13 +53,16 @@ class SegmentRegistry:
         self,
         budget: int,
         send: SendMessage,
-        max_segments: int = 4096,
-        regions: LentRegions | None = None,
+        max_segments: int | None = None,
+        regions: RegionFiles | None = None,
     ) -> None:
-        """Set the limits: `budget` in bytes, and segments, since each costs a descriptor."""
+        """Set the limits: `budget` in bytes, and segments, since each costs a descriptor.
+
+        Without `max_segments`, the descriptors of this process are the limit.
+        """
         self._budget = budget
         self._send = send
-        self._max_segments = max_segments
+        self._max_segments = max_segments or capacity.max_segments(capacity.descriptor_limit())
         self._segments: dict[int, dict[int, _Segment]] = {}
         #: Bytes of all segments except gradual ones.
         self._total = 0

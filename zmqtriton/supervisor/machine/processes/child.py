@@ -1,4 +1,4 @@
-"""The data of one child, the listener for all children, and the keepers of parts of them.
+"""The data of one child, and the keepers of parts of all children.
 
 `children.py` starts them, receives their messages, signals and reaps them.
 """
@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from zmqtriton.config.parameters import NO_QUOTA, Quota
+from zmqtriton.supervisor.events import EventRouter
 from zmqtriton.supervisor.machine.processes.output import StubOutput
 from zmqtriton.supervisor.machine.processes.process import (
     ChildProcess,
@@ -51,8 +52,9 @@ class Child:
     read_rest: Callable[[], None] | None = None
     #: True if it may hand over the lifelines of processes that it has forked.
     can_fork_workers: bool = False
-    #: True for the fork server, and for a template.
+    #: True for the fork server, for a spare process of an environment, and for a template.
     can_fork: bool = False
+    is_spare: bool = False
     is_template: bool = False
     frozen_polls: int = 0
     is_watched_for_writing: bool = False
@@ -69,41 +71,6 @@ class Child:
         return self.is_guest or self.guest > 0
 
 
-class ChildListener(Protocol):
-    """The receiver of the children's events; the core implements it."""
-
-    def process_started(self, serial: int, pid: int, started_s: float) -> None:
-        """Handle the start of a process: it can get its Bootstrap now."""
-
-    def process_ended(
-        self,
-        serial: int,
-        reason: Reason,
-        last_words: str = "",
-        crash: str = "",
-        had_begun: bool = False,
-    ) -> None:
-        """Handle the death of a process, after all messages that it had sent."""
-
-    def caller_ended(self, serial: int) -> None:
-        """Handle the end of a caller on the control socket, which has closed its end or is dead."""
-
-    def process_frozen(self, serial: int) -> None:
-        """Handle a process that was stopped by a signal and not continued."""
-
-    def memory_exceeded(self, serial: int, reason: Reason) -> None:
-        """Handle a process that has more memory than its model may have."""
-
-    def worker_forked(self, pid: int, started_s: float) -> int:
-        """Handle a fork of gunicorn; return the serial number of the new process's lifeline."""
-
-    def messages_malformed(self, messages: int) -> None:
-        """Count messages that were dropped because they could not be decoded."""
-
-    def message_received(self, serial: int, message: Any) -> None:
-        """Handle a message of a process, or of a caller on the control socket."""
-
-
 class LivingChildren(Protocol):
     """All children, as the keepers of parts of them need those."""
 
@@ -115,11 +82,8 @@ class LivingChildren(Protocol):
     def watch(self, child: Child) -> None:
         """Add a child."""
 
-    def receive(self, child: Child) -> None:
-        """Pass on what a child has sent."""
-
-    def remove(self, child: Child, reason: Reason) -> None:
-        """Forget a child."""
+    def end(self, child: Child, reason: Reason) -> None:
+        """Pass on what a child has sent, and forget it."""
 
     def send(self, serial: int, message: Any, descriptor: int | None = None) -> None:
         """Send a process a message, and a copy of a descriptor."""
@@ -133,7 +97,7 @@ _POLLS = 2
 class FrozenProcesses:
     """Finds processes that were stopped by a signal and not continued."""
 
-    def __init__(self, children: LivingChildren, listener: ChildListener) -> None:
+    def __init__(self, children: LivingChildren, listener: EventRouter) -> None:
         self._children = children
         self._listener = listener
         #: Own children that may be stopped.
@@ -192,10 +156,6 @@ class StreamSockets:
         self._directory = directory
         self._children = children
 
-    def listen(self, serial: int) -> int:
-        """Return the descriptor of a new socket for a stub. Raises OSError."""
-        return endpoints.listen(self._directory, serial)
-
     def renew(self) -> None:
         """Make the sockets of all stubs again. Raises OSError.
 
@@ -205,7 +165,7 @@ class StreamSockets:
         for child in self._children.all():
             if child.progress_page is None:
                 continue
-            listener = self.listen(child.serial)
+            listener = endpoints.listen(self._directory, child.serial)
             try:
                 self._children.send(child.serial, wire.StreamListener(), listener)
             finally:
@@ -219,7 +179,7 @@ class ReadinessLifelines:
     question at a time, so that none ever waits to be written.
     """
 
-    def __init__(self, selector: selectors.BaseSelector, listener: ChildListener) -> None:
+    def __init__(self, selector: selectors.BaseSelector, listener: EventRouter) -> None:
         self._selector = selector
         self._listener = listener
         self._lifelines: dict[int, Lifeline] = {}

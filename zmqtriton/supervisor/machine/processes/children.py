@@ -17,22 +17,18 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
-from zmqtriton.config.parameters import Quota
-from zmqtriton.host import capacity
 from zmqtriton.host.cores import pin_to_cores
 from zmqtriton.logs.guard import guarded
-from zmqtriton.logs.log_ring import StubName
+from zmqtriton.logs.log import LogOutlet
+from zmqtriton.logs.log_ring import LogRing, StubName
+from zmqtriton.supervisor.events import EventRouter
 from zmqtriton.supervisor.machine import clock
 from zmqtriton.supervisor.machine.directories.runtime import RuntimeDirectory
-from zmqtriton.supervisor.machine.memory.segments import (
-    SEGMENT_MESSAGES,
-    LentRegions,
-    SegmentRegistry,
-)
+from zmqtriton.supervisor.machine.memory.region_files import RegionFiles
+from zmqtriton.supervisor.machine.memory.segments import SEGMENT_MESSAGES, SegmentRegistry
 from zmqtriton.supervisor.machine.processes import process as processes
 from zmqtriton.supervisor.machine.processes.child import (
     Child,
-    ChildListener,
     FrozenProcesses,
     LastPages,
     ReadinessLifelines,
@@ -40,7 +36,7 @@ from zmqtriton.supervisor.machine.processes.child import (
 )
 from zmqtriton.supervisor.machine.processes.fork_server import ForkServerLife, StubSpec
 from zmqtriton.supervisor.machine.processes.guests import Guests
-from zmqtriton.supervisor.machine.processes.output import LineRelay, Outputs, log_line
+from zmqtriton.supervisor.machine.processes.output import Outputs, log_line
 from zmqtriton.supervisor.machine.processes.process import ChildProcess
 from zmqtriton.supervisor.machine.processes.quotas import QuotaEnforcement
 from zmqtriton.supervisor.machine.processes.stacks import StackReader
@@ -71,13 +67,14 @@ class Children:
     def __init__(
         self,
         selector: selectors.BaseSelector,
-        listener: ChildListener,
+        listener: EventRouter,
         segment_bytes: int,
         runtime: RuntimeDirectory,
         staged: Container[str],
         *,
-        relay: LineRelay,
-        regions: LentRegions | None = None,
+        outlet: LogOutlet,
+        ring: LogRing,
+        regions: RegionFiles | None = None,
     ) -> None:
         """Set up; `segment_bytes` limits the shared memory of all processes together.
 
@@ -91,8 +88,7 @@ class Children:
         self._children: dict[int, Child] = {}
         #: The pids of those that this process reaps, with those that others add here.
         self.pids: set[int] = set()
-        max_segments = capacity.max_segments(capacity.descriptor_limit())
-        self.segments = SegmentRegistry(segment_bytes, self.send, max_segments, regions)
+        self.segments = SegmentRegistry(segment_bytes, self.send, regions=regions)
         self.starts = Starts(self, listener, directory)
         self.fork_server: ForkServerLife = ForkServerLife(self.starts)
         self.templates: Templates = Templates(self.starts)
@@ -102,7 +98,7 @@ class Children:
         self.quotas = QuotaEnforcement(self._children, self.segments, self._memory_exceeded)
         self._last_pages = LastPages()
         self.frozen = FrozenProcesses(self, listener)
-        self._outputs = Outputs(selector, relay)
+        self._outputs = Outputs(selector, outlet, ring)
         self.stacks = StackReader(selector, self._children)
 
     def find(self, serial: int) -> Child | None:
@@ -154,7 +150,7 @@ class Children:
     def begin_thread(self, child: Child, reading: int, spec: StubSpec, thread: int) -> None:
         """Take over a stub that is a thread; its process's limits count for it."""
         child.pid, child.thread = self._children[child.host].pid, thread
-        child.quota = Quota(spec.quota.model, spec.quota.max_segment_bytes)
+        child.quota = spec.quota.of_segments()
         self.watch(child)
         child.output = self._outputs.follow_stub(reading, spec.stub, child.pid)
         self._listener.process_started(child.serial, child.pid, clock.now_s())
@@ -270,29 +266,34 @@ class Children:
                 _log.warning(text, child.pid)
 
     def _handle_fork_message(self, child: Child, message: Any) -> None:
-        """Handle a message of the fork server or a template, which a model may have made."""
-        if isinstance(message, wire.Synced):
-            self.templates.ready(child.serial) if child.is_template else self.fork_server.ready()
+        """Handle a message of a process that forks, which a model may have made."""
+        if child.is_template:
+            self._handle_template_message(child, message)
+        elif child.is_spare and not getattr(message, "id", 0):
+            if isinstance(message, wire.CallResult):
+                self._listener.message_received(child.serial, message)
+        elif isinstance(message, wire.Synced):
+            self.fork_server.ready()
         elif isinstance(message, wire.CallResult):
-            pid = int(message.result or 0)
-            if child.is_template:
-                self.templates.answered(child.serial, message.id, pid, message.text)
-            else:
-                self.fork_server.answered(message.id, pid)
-        elif isinstance(message, wire.LoadFailed) and child.is_template:
-            self.templates.failed(child.serial, message)
+            self.fork_server.answered(message.id, int(message.result or 0))
         elif isinstance(message, wire.LoadFailed):
             self._listener.message_received(child.serial, message)
-        elif isinstance(message, wire.ThreadEnded):
-            thread = self._children.get(message.serial)
-            if thread is not None and thread.host == child.serial:
-                self._end_thread(thread, processes.ended("its thread has ended"))
 
-    def _end_thread(self, thread: Child, reason: wire.Reason, crash: str = "") -> None:
-        """Handle the end of a thread; `crash` is the report if its process has crashed."""
-        with guarded(f"what a thread of process {thread.pid} has sent"):
-            self.receive(thread)
-        self.remove(thread, reason, crash)
+    def _handle_template_message(self, child: Child, message: Any) -> None:
+        match message:
+            case wire.Synced():
+                self.templates.ready(child.serial)
+            case wire.CallResult():
+                pid = int(message.result or 0)
+                self.templates.answered(child.serial, message.id, pid, message.text)
+            case wire.LoadFailed():
+                self.templates.failed(child.serial, message)
+            case wire.Kept():
+                self.templates.kept(child.serial, message)
+            case wire.ThreadEnded():
+                thread = self._children.get(message.serial)
+                if thread is not None and thread.host == child.serial:
+                    self.end(thread, processes.ended("its thread has ended"))
 
     def _adopt_worker(self, pid: int, descriptor: int) -> None:
         line = Lifeline.inherited(descriptor)
@@ -322,6 +323,14 @@ class Children:
             lambda one: one in self._children or any(way.may_come(one) for way in ways),
         )
 
+    def pin(self, serial: int, cores: tuple[int, ...]) -> None:
+        """Move an instance to these cores; of a thread, not those that it has started."""
+        child = self._children.get(serial)
+        if child is not None and child.host:
+            os.sched_setaffinity(child.thread, cores)
+        elif child is not None:
+            pin_to_cores(child.pid, cores)
+
     def signal(self, serial: int, number: int, group: bool = False, thread: str = "") -> None:
         child = self._children.get(serial)
         if child is not None and child.host:
@@ -339,19 +348,24 @@ class Children:
         elif child.process is not None:
             child.process.signal(number, group, thread)
         elif child.pidfd is not None:
-            try:
+            with suppress(ProcessLookupError):  # its lifeline ends at this moment
                 signal.pidfd_send_signal(child.pidfd, number)
-            except ProcessLookupError:
-                pass  # its lifeline ends at this moment
 
     # ------------------------------------------------------------------- ends
 
     def _handle_process_exit(self, child: Child) -> None:
         if child.serial in self._children and child.process is not None:
             _unregister(self._selector, child.process.pidfd)
-            with guarded(f"what process {child.pid} has sent"):
-                self.receive(child)
-            self.remove(child, child.process.reap())
+            self.end(child, child.process.reap())
+
+    def end(self, child: Child, reason: wire.Reason, crash: str = "") -> None:
+        """Pass on what a dead child has sent, and remove it.
+
+        `crash` is the report if the process of a thread has crashed.
+        """
+        with guarded(f"what process {child.pid} has sent"):
+            self.receive(child)
+        self.remove(child, reason, crash)
 
     def remove(self, child: Child, reason: wire.Reason, crash: str = "") -> None:
         """Remove a dead child: all that its end means, by `_MEANINGS`."""
@@ -389,7 +403,7 @@ class Children:
         if len(threads) > 1:
             reason = reason._replace(text=f"{SHARED} has ended: {reason.text}")
         for thread in threads:
-            self._end_thread(thread, reason, death.crash)
+            self.end(thread, reason, death.crash)
 
     def _report(self, child: Child, death: _Death) -> None:
         details = death.reason, death.words, death.crash, death.had_begun
@@ -412,10 +426,8 @@ class Children:
                 if child.serial in self._children:  # an instance leaves with its guest
                     self.remove(child, processes.ended("the server has ended"))
                 continue
-            with selectors.DefaultSelector() as waiting:
-                waiting.register(child.process.pidfd, selectors.EVENT_READ)
-                is_dead = waiting.select(max(0.0, deadline_s - time.monotonic()))
-            if is_dead:
+            left_s = max(0.0, deadline_s - time.monotonic())
+            if not processes.await_ends([child.process.pidfd], left_s):
                 self._handle_process_exit(child)
         self._last_pages.close()
         self._outputs.close()
@@ -424,8 +436,9 @@ class Children:
 
 
 #: The meanings of the end of a child in their order: a test of the child, and the step.
-_MEANINGS: tuple[tuple[Callable[[Child], object], Callable[[Children, Child, _Death], object]], ...]
-_MEANINGS = (
+_MEANINGS: tuple[
+    tuple[Callable[[Child], object], Callable[[Children, Child, _Death], object]], ...
+] = (
     (lambda child: not child.host, lambda own, child, _: own.pids.discard(child.pid)),
     (lambda child: True, lambda own, child, _: own.segments.process_died(child.serial)),
     (lambda child: True, Children._close_lifelines),
@@ -441,7 +454,7 @@ _MEANINGS = (
     (lambda child: child.is_template, Children._end_template),
     (
         lambda child: child.can_fork and not child.is_template,
-        lambda own, child, _: own.fork_server.ended(),
+        lambda own, child, _: own.fork_server.ended(child.serial),
     ),
     (lambda child: child.pid and not child.is_template, Children._report),
     (lambda child: not child.pid, lambda own, child, _: own._listener.caller_ended(child.serial)),

@@ -15,7 +15,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from itertools import chain
 
 from zmqtriton import addons
-from zmqtriton.environments.demand import EnvironmentSpec
+from zmqtriton.environments.demand import Environment, EnvironmentSpec
 from zmqtriton.options import Options
 from zmqtriton.options.declared import DECLARED
 from zmqtriton.reading.model_reading import STUB_DIRECTORY
@@ -146,6 +146,16 @@ def fork_server_command(lifeline: int) -> list[str]:
     ]
 
 
+def spare_command(environment: Environment, lifeline: int) -> list[str]:
+    words = ["--spare", str(lifeline), *_support(environment), _ROOM]
+    return [environment.python, str(STUB_DIRECTORY / "__main__.py"), *words]
+
+
+def _support(environment: Environment) -> list[str]:
+    support = environment.support_directory
+    return ["--support", support] if support else []
+
+
 #: Runs a program that may be slow to load: who starts this process waits until it has loaded
 #: Python's own, and not until it has become that program.
 _AT_LEISURE = (sys.executable, "-I", "-S", str(STUB_DIRECTORY / "becoming.py"))
@@ -165,9 +175,8 @@ def stub_command(spec: StubSpec, descriptors: Iterable[int]) -> list[str]:
     """Return the command, by path, since the model's interpreter sees no other file of ours."""
     options, words = stub_arguments(spec)
     environment, pairs = spec.environment, zip(options, map(str, descriptors), strict=True)
-    if environment.support_directory:
-        words = ["--support", environment.support_directory, *words]
-    return [environment.python, str(STUB_DIRECTORY / "__main__.py"), *chain(*pairs), *words]
+    words = [*chain(*pairs), *_support(environment), *words]
+    return [environment.python, str(STUB_DIRECTORY / "__main__.py"), *words]
 
 
 def at_leisure(words: list[str]) -> list[str]:

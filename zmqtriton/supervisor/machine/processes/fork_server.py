@@ -9,10 +9,12 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import NamedTuple, Protocol
 
+from zmqtriton.config.instances import THREADS
 from zmqtriton.config.parameters import NO_QUOTA, Quota
 from zmqtriton.environments.demand import Environment
 from zmqtriton.environments.users import StubUser
@@ -41,11 +43,22 @@ class StubSpec(NamedTuple):
     quota: Quota = NO_QUOTA
     #: The process that it is a fork of; None for one that loads its model by itself.
     template: Template | None = None
+    #: Serial of the spare process of its environment that forks it; 0 without one.
+    spare: int = 0
+    #: Variables that it gets in addition.
+    variables: Mapping[str, str] = MappingProxyType({})
 
     @property
     def is_template(self) -> bool:
         """True for the start of the template itself."""
         return self.template is not None and self.serial == self.template.serial
+
+    def of_template(self) -> StubSpec:
+        """Return the parameters of the stub's template."""
+        assert self.template is not None
+        name = THREADS if self.template.has_threads else "template"
+        stub, serial = self.stub._replace(instance=name), self.template.serial
+        return self._replace(serial=serial, stub=stub, cores=())
 
 
 class PendingStub(Protocol):
@@ -88,6 +101,8 @@ class ForkServerActions(Protocol):
 @dataclass
 class _Request:
     spec: StubSpec
+    #: Serial of the process that forks it.
+    origin: int
     pending: PendingStub
     until_s: float
 
@@ -117,23 +132,33 @@ class ForkServerLife:
         return serial in self._pending
 
     def start(self, spec: StubSpec) -> None:
-        if not spec.environment.is_server_environment:
+        # the libraries of a spare process have read variables, and counted the cores, already
+        if spec.spare and not spec.cores and not spec.variables:
+            self._ask(spec, spec.spare)
+        elif not spec.environment.is_server_environment:
             self._spawner.spawn_stub(spec)
         elif self._is_ready:
-            self._ask(spec)
+            self._ask(spec, self._fork_server)
         elif self._until_s is not None:
             self._queue.append(spec)
         else:
             self._spawner.spawn_stub(spec)
 
-    def _ask(self, spec: StubSpec) -> None:
+    def _ask(self, spec: StubSpec, origin: int) -> None:
         until_s = self._now_s() + _FORK_WITHIN_S
         try:
-            pending = self._spawner.request_fork(self._fork_server, spec)
+            pending = self._spawner.request_fork(origin, spec)
         except OSError:
-            self._spawner.spawn_stub(spec)
+            self._start_without(spec)
             return
-        self._pending[spec.serial] = _Request(spec, pending, until_s)
+        self._pending[spec.serial] = _Request(spec, origin, pending, until_s)
+
+    def _start_without(self, spec: StubSpec) -> None:
+        """Start a stub without the process that could not fork it."""
+        if spec.spare:
+            self.start(spec._replace(spare=0))
+        else:
+            self._spawner.spawn_stub(spec)
 
     # ------------------------------------------------------------ what happens
 
@@ -148,7 +173,7 @@ class ForkServerLife:
         self._until_s = None
         queue, self._queue = self._queue, []
         for spec in queue:
-            self._ask(spec)
+            self._ask(spec, self._fork_server)
 
     def answered(self, serial: int, pid: int) -> None:
         """Adopt a new stub that has reported its pid; pid 0 means that the fork failed."""
@@ -160,29 +185,33 @@ class ForkServerLife:
                 raise ProcessLookupError
             request.pending.adopt(pid)
         except OSError:
-            self._spawn_instead(request)
+            self._start_instead(request)
 
-    def ended(self) -> None:
-        """Handle the death of the fork server: its stubs live on, pending ones are spawned."""
-        self._fork_server = 0
-        self._is_ready = False
-        self._until_s = None
-        pending, self._pending = self._pending, {}
-        for request in pending.values():
-            self._spawn_instead(request)
-        queue, self._queue = self._queue, []
+    def ended(self, origin: int) -> None:
+        """Handle the death of the fork server or a spare process: its stubs live on.
+
+        Pending stubs are started without it.
+        """
+        queue: list[StubSpec] = []
+        if origin == self._fork_server:
+            self._fork_server = 0
+            self._is_ready = False
+            self._until_s = None
+            queue, self._queue = self._queue, []
+        for request in [each for each in self._pending.values() if each.origin == origin]:
+            del self._pending[request.spec.serial]
+            self._start_instead(request)
         for spec in queue:
             self._spawner.spawn_stub(spec)
 
     def tick(self, now_s: float) -> None:
-        """Kill a fork server that is late; called once a second."""
-        ends = [request.until_s for request in self._pending.values()]
-        if self._until_s is not None:
-            ends.append(self._until_s)
-        if any(until_s <= now_s for until_s in ends):
-            fork_server = self._fork_server
-            self.ended()
-            self._spawner.kill(fork_server, "it is late with a stub, or with its own start")
+        """Kill a fork server or a spare process that is late; called once a second."""
+        late = {each.origin for each in self._pending.values() if each.until_s <= now_s}
+        if self._until_s is not None and self._until_s <= now_s:
+            late.add(self._fork_server)
+        for origin in late:
+            self.ended(origin)
+            self._spawner.kill(origin, "it is late with a stub, or with its own start")
 
     def close(self) -> None:
         """Stop forking."""
@@ -194,6 +223,6 @@ class ForkServerLife:
         self._pending.clear()
         self._queue.clear()
 
-    def _spawn_instead(self, request: _Request) -> None:
+    def _start_instead(self, request: _Request) -> None:
         request.pending.drop()
-        self._spawner.spawn_stub(request.spec)
+        self._start_without(request.spec)

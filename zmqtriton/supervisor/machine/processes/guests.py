@@ -13,12 +13,12 @@ import signal
 import time
 from contextlib import ExitStack
 
-from zmqtriton.config.parameters import CPU_WEIGHT, MAX_MEMORY_BYTES, Quota
+from zmqtriton.config.parameters import CPU_WEIGHT, MAX_MEMORY_BYTES
 from zmqtriton.environments.demand import GuestHost
-from zmqtriton.logs.guard import guarded
 from zmqtriton.supervisor.actions import SpawnStub
+from zmqtriton.supervisor.events import EventRouter
 from zmqtriton.supervisor.machine import clock
-from zmqtriton.supervisor.machine.processes.child import Child, ChildListener, LivingChildren
+from zmqtriton.supervisor.machine.processes.child import Child, LivingChildren
 from zmqtriton_floor import endpoints, execution_progress, wire
 from zmqtriton_floor.lifeline import Lifeline, pair
 from zmqtriton_floor.reasons import Kind, Reason
@@ -34,7 +34,7 @@ class Guests:
     def __init__(
         self,
         selector: selectors.BaseSelector,
-        listener: ChildListener,
+        listener: EventRouter,
         children: LivingChildren,
         directory: str,
     ) -> None:
@@ -52,9 +52,7 @@ class Guests:
         try:
             guest.pidfd = os.pidfd_open(guest.pid)
         except OSError as error:  # it is dead, or in a namespace that is not seen from here
-            self._children.remove(
-                guest, Reason.of(Kind.NOT_STARTED, f"it cannot be watched: {error}")
-            )
+            self._children.end(guest, Reason.of(Kind.NOT_STARTED, f"it cannot be watched: {error}"))
             return
         # a fork of it may hold its lifeline open
         self._selector.register(guest.pidfd, selectors.EVENT_READ, lambda: self._handle_exit(guest))
@@ -62,9 +60,7 @@ class Guests:
 
     def _handle_exit(self, guest: Child) -> None:
         if self._children.find(guest.serial) is guest:
-            with guarded(f"what process {guest.pid} has sent"):
-                self._children.receive(guest)
-            self._children.remove(guest, Reason.of(Kind.OTHER, "its process has ended"))
+            self._children.end(guest, Reason.of(Kind.OTHER, "its process has ended"))
 
     # ------------------------------------------------------------- instances
 
@@ -88,7 +84,7 @@ class Guests:
             own.pop_all()
         child = Child(serial, guest.pid, progress_page=page, guest=guest.serial)
         # the user's process is not ours to limit, but its segments are
-        child.quota = Quota(action.quota.model, action.quota.max_segment_bytes)
+        child.quota = action.quota.of_segments()
         if action.quota != child.quota:
             text = "model '%s' runs in a user's process: %s and %s have no effect"
             _log.warning(text, action.model, MAX_MEMORY_BYTES, CPU_WEIGHT)
@@ -104,14 +100,10 @@ class Guests:
         execution_progress.end(instance.progress_page)
         # what it begins at this moment is known to be begun by then
         time.sleep(execution_progress.FENCE_NS / 1e9)
-        with guarded("what an instance has sent"):
-            self._children.receive(instance)
-        self._children.remove(instance, Reason.of(Kind.OTHER, "it was ended"))
+        self._children.end(instance, Reason.of(Kind.OTHER, "it was ended"))
 
     def end_instances(self, guest: int, reason: Reason) -> None:
         """Forget the instances of a guest that has left."""
         for child in self._children.all():
             if child.guest == guest:
-                with guarded("what an instance has sent"):
-                    self._children.receive(child)
-                self._children.remove(child, reason)
+                self._children.end(child, reason)

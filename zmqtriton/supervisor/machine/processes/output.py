@@ -18,14 +18,14 @@ import time
 from collections import deque
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from typing import Any, Protocol
+from typing import Any
 
 from zmqtriton.addons import SHELVES
 from zmqtriton.host import fitness
 from zmqtriton.logs.guard import guarded
-from zmqtriton.logs.log_ring import StubName
+from zmqtriton.logs.log import LogOutlet
+from zmqtriton.logs.log_ring import LogRing, StubName
 from zmqtriton.supervisor.machine.processes.output_reader import OutputReader, Pipe
-from zmqtriton.supervisor.machine.processes.stacks import StackLines
 from zmqtriton_floor import logs, wire
 from zmqtriton_floor.logs import LEVEL_NUMBERS, count_lines
 
@@ -54,6 +54,12 @@ _FRAME = re.compile(r'File "(.+)", line (\d+) in (.+)')
 _MAX_OUTER_FRAMES = 2
 #: Frames below one of these run every model, or are those of our backends, and are left out.
 _OWN_PATHS = ("/zmqtriton_stub/", *(f"/{shelf}/" for shelf in SHELVES))
+#: Lines of stacks as Python writes them, and behind them the names of threads that are instances.
+_STACK_LINE = re.compile(
+    rb"(Current thread|Thread|Stack) .*most recent call first|"
+    rb'  File ".*", line (\d+|\?\?\?) in |  \.\.\.$|  <|Thread 0x\w+ is instance '
+)
+_MOST_STACK_LINES = 20_000
 #: Frames of the import system say nothing about the model.
 _IMPORT = ("<frozen importlib", "/importlib/__init__.py")
 
@@ -85,17 +91,12 @@ class Lines:
         return whole + end
 
 
-class LineRelay(Protocol):
-    def relay(self, lines: bytes, pid: int) -> None:
-        """Take lines of a process of the server; called in the thread that reads them."""
-
-
 class Outputs:
     """The output of all children, which a thread reads."""
 
-    def __init__(self, selector: selectors.BaseSelector, relay: LineRelay) -> None:
+    def __init__(self, selector: selectors.BaseSelector, outlet: LogOutlet, ring: LogRing) -> None:
         self._reader = OutputReader(selector)
-        self._relay = relay
+        self._outlet, self._ring = outlet, ring
         self._event = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
         self._selector = selector
         selector.register(self._event, selectors.EVENT_READ, self._log_waiting)
@@ -111,7 +112,8 @@ class Outputs:
 
         def take(data: bytes) -> None:
             if whole := lines.cut(data):
-                self._relay.relay(whole, pid)
+                self._outlet.relay(whole)
+                self._ring.keep_written(whole, pid)
 
         pipe = self._reader.watch(Pipe(descriptor, take))
         return lambda: self._reader.read_now(pipe)
@@ -144,6 +146,25 @@ class Outputs:
                     self._waiting.append(output)
         if self._waiting:
             os.eventfd_write(self._event, 1)
+
+
+class StackLines:
+    """The lines of stacks in one output, from a request for stacks on."""
+
+    def __init__(self) -> None:
+        self.lines: list[bytes] = []
+
+    def divert(self, whole: bytes) -> bytes:
+        """Keep the lines that belong to stacks, and return the others."""
+        others: list[bytes] = []
+        is_within = False
+        for line in whole.splitlines(keepends=True):
+            is_within = bool(_STACK_LINE.match(line)) or (is_within and not line.strip())
+            if not is_within:
+                others.append(line)
+            elif line.strip() and len(self.lines) < _MOST_STACK_LINES:
+                self.lines.append(line.rstrip())
+        return b"".join(others)
 
 
 class StubOutput:

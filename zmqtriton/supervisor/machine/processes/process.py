@@ -23,7 +23,7 @@ from pathlib import Path
 
 from zmqtriton.environments.users import StubUser
 from zmqtriton.host import fitness
-from zmqtriton.host.capacity import restore_descriptor_limit
+from zmqtriton.host.capacity import process_stat, restore_descriptor_limit
 from zmqtriton.systemd import SERVICE_VARIABLES
 from zmqtriton_floor import prctl, stub_mark
 from zmqtriton_floor.lifeline import Lifeline, pair
@@ -133,11 +133,6 @@ class ChildProcess:
         It is an orphan that this process has adopted, so only this process reaps it.
         """
         return cls(pid, lambda: os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]))
-
-    @property
-    def is_dead(self) -> bool:
-        """True once reap() returns at once."""
-        return not await_ends([self.pidfd], 0.0)
 
     def signal(self, number: int, group: bool, thread: str = "") -> None:
         """Send a signal to a living process; with `thread`, to its thread of this name, if any.
@@ -347,9 +342,4 @@ def take_stopped_children() -> set[int]:
 
 def is_frozen(pid: int) -> bool:
     """True if the process was stopped by a signal or a tracer."""
-    try:
-        with open(f"/proc/{pid}/stat", "rb", buffering=0) as file:
-            stat = file.read(4096)
-    except OSError:
-        return False
-    return stat[stat.rindex(b")") + 2 :][:1] in (b"T", b"t")
+    return process_stat(pid)[:1] in ([b"T"], [b"t"])

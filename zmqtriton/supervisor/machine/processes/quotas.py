@@ -26,6 +26,7 @@ from zmqtriton.config.parameters import (
     Quota,
     QuotaUse,
 )
+from zmqtriton.host.capacity import enclosing_groups, read_text
 from zmqtriton.supervisor.machine.memory.segments import SegmentRegistry
 from zmqtriton.supervisor.machine.processes.child import Child
 from zmqtriton_floor.reasons import Kind, Reason
@@ -52,10 +53,6 @@ def nice_value(weight: int, usual: int = 0) -> int:
     """
     steps = math.log(weight / USUAL_CPU_WEIGHT) / math.log(_NICE_RATIO)
     return max(_LEAST_NICE, min(_MAX_NICE, usual - round(steps)))
-
-
-class NoControlGroups(Exception):
-    """Raised, with the reason, if the server cannot make control groups."""
 
 
 class ControlGroups(Protocol):
@@ -93,14 +90,6 @@ class ControlGroups(Protocol):
 PROCESS_GROUPS = Hook[Callable[[], ControlGroups]]("supervisor.process_groups")
 
 
-def prepare_control_groups() -> ControlGroups:
-    """Make groups before the first child starts. Raises NoControlGroups."""
-    make = PROCESS_GROUPS.first_of(addons.offers())
-    if make is None:
-        raise NoControlGroups("the add-on 'control_groups' is not installed")
-    return make()
-
-
 class QuotaEnforcement:
     def __init__(
         self,
@@ -113,7 +102,7 @@ class QuotaEnforcement:
         self._report = report
         self._groups: ControlGroups | None = None
         #: The reason why there are no control groups.
-        self._why_no_groups = ""
+        self._why_no_groups = "the add-on 'control_groups' is not installed"
         self._out_of_memory = OomDetector(now_s=time.monotonic())
         #: The log says what keeps processes to their limits.
         self._is_told = False
@@ -124,13 +113,15 @@ class QuotaEnforcement:
 
     def prepare_groups(self) -> None:
         """Let the kernel enforce the limits if it can. Call this before the first child."""
+        make = PROCESS_GROUPS.first_of(addons.offers())
+        if make is None:
+            return
         try:
-            self._groups = prepare_control_groups()
-        except NoControlGroups as error:
+            self._groups = make()
+        except OSError as error:
             self._why_no_groups = str(error)
         else:
-            group = self._groups.own
-            self._out_of_memory = OomDetector(group=group, now_s=time.monotonic())
+            self._out_of_memory = OomDetector(group=self._groups.own, now_s=time.monotonic())
 
     # --------------------------------------------------------------- processes
 
@@ -249,11 +240,9 @@ def _own_bytes(process: Path) -> int:
 
 def _children(process: Path) -> list[int]:
     pids = []
-    try:
+    with suppress(OSError):  # it has ended, or the kernel has no such file
         for thread in (process / "task").iterdir():
             pids += [int(pid) for pid in (thread / "children").read_text().split()]
-    except OSError:
-        pass  # it has ended, or the kernel has no such file
     return pids
 
 
@@ -295,27 +284,9 @@ class OomDetector:
         return Reason.of(Kind.OUT_OF_MEMORY, f"{reason.text}, by the kernel: out of memory")
 
     def _count(self) -> int:
-        for path in (*self._cgroup_counter_files(), self._proc / "vmstat"):
-            try:
-                match = _COUNTER.search(path.read_text())
-            except OSError:
-                continue
-            if match:
-                return int(match[1])
-        return 0
-
-    def _cgroup_counter_files(self) -> list[Path]:
-        if self._group is not None:
-            return [self._group / "memory.events"]
-        try:
-            lines = (self._proc / "self" / "cgroup").read_text().splitlines()
-        except OSError:
-            return []
-        files = []
-        for line in lines:
-            _, controllers, path = line.split(":", 2)
-            if not controllers:  # version 2
-                files.append(self._groups / path.lstrip("/") / "memory.events")
-            elif "memory" in controllers.split(","):
-                files.append(self._groups / "memory" / path.lstrip("/") / "memory.oom_control")
-        return files
+        own = self._group or next(enclosing_groups("memory", self._proc, self._groups), None)
+        # of version 2, of version 1, of the machine
+        files = [own / "memory.events", own / "memory.oom_control"] if own else []
+        texts = map(read_text, (*files, self._proc / "vmstat"))
+        match = next(filter(None, map(_COUNTER.search, texts)), None)
+        return int(match[1]) if match else 0

@@ -74,9 +74,8 @@ class Spawner:
         is_native = self._options.grpc_transport == "native"
         if held is not None and (is_native or action.role != listeners.GRPC):
             descriptors[""] = held.socket.fileno()
-        for role in listeners.served_too(action.role):
-            if role in self._listeners:
-                descriptors[role] = self._listeners[role].socket.fileno()
+        further = [r for r in listeners.served_too(action.role) if r in self._listeners]
+        descriptors |= {role: self._listeners[role].socket.fileno() for role in further}
         self._children.starts.spawn(
             action.serial,
             lambda line: commands.role_command(action.role, line, descriptors, begun),
@@ -94,7 +93,8 @@ class Spawner:
         if host is not None:
             self._children.guests.start_instance(host, action, page)
             return
-        cores = cores_of_policy(self._options.host_policy, action.host_policy)
+        cores, variables = action.assignment
+        cores = cores or cores_of_policy(self._options.host_policy, action.host_policy)
         user = self._users.get(action.environment.user)
         spec = StubSpec(
             action.serial,
@@ -105,11 +105,16 @@ class Spawner:
             user,
             action.quota,
             action.template,
+            action.spare,
+            {name: value for name, value in variables.items() if name not in os.environ},
         )
         if action.template is not None:
             self._children.templates.start(spec)
         else:
             self._children.fork_server.start(spec)
+
+    def start_spare(self, action: actions.StartSpare) -> None:
+        self._children.starts.spawn_spare(action, self._users.get(action.environment.user))
 
     def prepare_environment(self, action: actions.PrepareEnvironment) -> None:
         user = self._users.get(action.demand.user)

@@ -6,61 +6,26 @@ interpreter's lock for ever. Nothing marks the end of the stacks: a pause is tak
 
 from __future__ import annotations
 
-import re
 import time
 from collections.abc import Iterable, Mapping
 from selectors import BaseSelector
-from typing import Any, Protocol
+from typing import Any
 
 from zmqtriton.supervisor.machine.background import Worker
+from zmqtriton.supervisor.machine.processes.output import StubOutput
 from zmqtriton.supervisor.story import Promise
 from zmqtriton_floor.prctl import SIGNAL_THREAD, STACKS_SIGNAL
 
-#: Lines of stacks as Python writes them, and behind them the names of threads that are instances.
-_LINE = re.compile(
-    rb"(Current thread|Thread|Stack) .*most recent call first|"
-    rb'  File ".*", line (\d+|\?\?\?) in |  \.\.\.$|  <|Thread 0x\w+ is instance '
-)
-_MOST_LINES = 20_000
 _WITHIN_S = 3.0
 _LOOK_EVERY_S = 0.02
 #: Everything is written after this pause.
 _QUIET_S = 0.3
 
 
-class StackLines:
-    """The lines of stacks in one output, from a request for stacks on."""
-
-    def __init__(self) -> None:
-        self.lines: list[bytes] = []
-
-    def divert(self, whole: bytes) -> bytes:
-        """Keep the lines that belong to stacks, and return the others."""
-        others: list[bytes] = []
-        is_within = False
-        for line in whole.splitlines(keepends=True):
-            is_within = bool(_LINE.match(line)) or (is_within and not line.strip())
-            if not is_within:
-                others.append(line)
-            elif line.strip() and len(self.lines) < _MOST_LINES:
-                self.lines.append(line.rstrip())
-        return b"".join(others)
-
-
-class StackOutput(Protocol):
-    """The output of a process, as the reading of stacks uses it."""
-
-    def take_stacks(self) -> StackLines:
-        """Keep lines of stacks from now on, instead of logging them, and return the collection."""
-
-    def leave_stacks(self, stacks: StackLines) -> None:
-        """Log such lines again."""
-
-
 class StackReading:
     """The stacks of one process."""
 
-    def __init__(self, output: StackOutput) -> None:
+    def __init__(self, output: StubOutput) -> None:
         """Keep the stacks of this output; the signal must be sent afterwards."""
         self._output = output
         self._written = output.take_stacks()

@@ -16,24 +16,38 @@ from contextlib import ExitStack
 from functools import partial
 from typing import Any, Protocol
 
-from zmqtriton.config.instances import THREADS
-from zmqtriton.environments.demand import variable_overrides
+from zmqtriton.environments.demand import Environment, variable_overrides
+from zmqtriton.environments.users import StubUser
 from zmqtriton.logs.log_ring import StubName
+from zmqtriton.supervisor.actions import StartSpare
+from zmqtriton.supervisor.events import EventRouter
 from zmqtriton.supervisor.machine.processes import commands
 from zmqtriton.supervisor.machine.processes import process as processes
 from zmqtriton.supervisor.machine.processes.child import (
     Child,
-    ChildListener,
     LivingChildren,
-    StreamSockets,
 )
 from zmqtriton.supervisor.machine.processes.fork_server import ForkedStub, ForkServerLife, StubSpec
 from zmqtriton.supervisor.machine.processes.output import unblock
 from zmqtriton.supervisor.machine.processes.process import ChildProcess
-from zmqtriton_floor import stub_mark, wire
+from zmqtriton_floor import endpoints, stub_mark, wire
 from zmqtriton_floor.lifeline import Lifeline, pair
 
 _log = logging.getLogger(__name__)
+
+
+def _connections(own: ExitStack, ends: ExitStack) -> tuple[Any, Any, int, int]:
+    """Return the ends of a child's lifeline, and of the pipe for its output, ours first.
+
+    `own` closes our end of the lifeline and of the pipe, `ends` closes the child's.
+    """
+    ours, theirs = pair()
+    own.callback(ours.close)
+    ends.callback(theirs.close)
+    reading, writing = os.pipe2(os.O_CLOEXEC)
+    own.callback(os.close, reading)
+    ends.callback(os.close, writing)
+    return ours, theirs, reading, writing
 
 
 def _start(
@@ -47,12 +61,7 @@ def _start(
     with ExitStack() as ends, ExitStack() as own:
         if child.progress_page is not None:
             own.callback(os.close, child.progress_page)
-        ours, theirs = pair()
-        ends.callback(theirs.close)
-        own.callback(ours.close)
-        reading, writing = os.pipe2(os.O_CLOEXEC)
-        ends.callback(os.close, writing)
-        own.callback(os.close, reading)
+        ours, theirs, reading, writing = _connections(own, ends)
         if stub is None:
             how["environment"] = {**(how.get("environment") or {}), **unblock(writing)}
         else:
@@ -79,7 +88,6 @@ class StartedChildren(LivingChildren, Protocol):
     """The children, as a start needs them."""
 
     fork_server: ForkServerLife
-    stream_sockets: StreamSockets
 
     def begin(
         self, child: Child, process: ChildProcess, reading: int, stub: StubName | None
@@ -100,7 +108,7 @@ class StartedChildren(LivingChildren, Protocol):
 
 
 class Starts:
-    def __init__(self, children: StartedChildren, listener: ChildListener, directory: str) -> None:
+    def __init__(self, children: StartedChildren, listener: EventRouter, directory: str) -> None:
         """Set up; the runtime directory marks the processes of models as this server's."""
         self._children = children
         self._listener = listener
@@ -146,6 +154,22 @@ class Starts:
         if self._children.find(serial) is not None:
             self._children.fork_server.started(serial)
 
+    def spawn_spare(self, action: StartSpare, user: StubUser | None) -> None:
+        self.spawn(
+            action.serial,
+            lambda line: commands.at_leisure(commands.spare_command(action.environment, line)),
+            environment=self._variables(action.environment, action.serial),
+            stub=StubName(action.model, "spare"),
+            child=Child(action.serial, can_fork=True, is_spare=True),
+            user=user,
+        )
+
+    def _variables(self, environment: Environment, serial: int) -> dict[str, str | None]:
+        """Return the variables of a process of models that differ from the server's own."""
+        overrides = variable_overrides(environment, os.environ)
+        mark = {stub_mark.VARIABLE: stub_mark.mark(self._directory, serial)}
+        return {**self.model_variables, **overrides, **mark}
+
     def spawn_stub(self, spec: StubSpec) -> None:
         """Start a stub, or a template, as a new program."""
         try:
@@ -165,9 +189,8 @@ class Starts:
             command,
             inherited=inherited,
             environment={
-                **self.model_variables,
-                **variable_overrides(spec.environment, os.environ),
-                stub_mark.VARIABLE: stub_mark.mark(self._directory, spec.serial),
+                **self._variables(spec.environment, spec.serial),
+                **spec.variables,
             },
             stub=spec.stub,
             child=_stub_child(spec),
@@ -180,14 +203,15 @@ class Starts:
         """Return a stub's page and its new listening socket; a template has neither."""
         if spec.is_template:
             return []
-        return [spec.page, self._children.stream_sockets.listen(spec.serial)]
+        return [spec.page, endpoints.listen(self._directory, spec.serial)]
 
     def spawn_template(self, spec: StubSpec) -> None:
         """Start the template of a stub; the stub is a fork or a thread of it."""
-        assert spec.template is not None
-        name = THREADS if spec.template.has_threads else "template"
-        stub, serial = spec.stub._replace(instance=name), spec.template.serial
-        self._children.fork_server.start(spec._replace(serial=serial, stub=stub, cores=()))
+        self._children.fork_server.start(spec.of_template())
+
+    def report(self, serial: int, message: wire.Kept) -> None:
+        """Pass on a template's report on kept objects."""
+        self._listener.message_received(serial, message)
 
     def fail_stub(self, serial: int, failure: wire.LoadFailed | None, reason: wire.Reason) -> None:
         """Report the end of a stub that was never forked."""
@@ -196,29 +220,28 @@ class Starts:
         self._listener.process_ended(serial, reason)
 
     def request_fork(self, fork_server: int, spec: StubSpec) -> ForkedStub:
-        """Request a stub or a template. Raises OSError if there are too few descriptors."""
+        """Request a stub or a template.
+
+        Raises OSError if there are too few descriptors, or if the spare process has ended.
+        """
         origin = self._children.find(fork_server)
-        assert origin is not None
-        # a template runs as the model's user already
-        user = spec.user if spec.template is None or spec.is_template else None
+        if origin is None:
+            raise ProcessLookupError
+        # a template, or a spare process, runs as the model's user already
+        user = None if origin.is_template or origin.is_spare else spec.user
         of_user = user and {**user._asdict(), "variables": user.variables}
         mark = stub_mark.mark(self._directory, spec.serial)
         options, words = commands.stub_arguments(spec)
         what = {"instance": spec.stub.instance, "options": options, "words": words, "mark": mark}
         how = {"oom_score": processes.STUB_OOM_SCORE, "user": of_user, "cores": spec.cores}
-        request = json.dumps({**what, **how})
+        request = json.dumps({**what, **how, "variables": {**spec.variables}})
         _log.debug(
             "Starting Python backend stub: %s, a copy of process %d",
             spec.stub.instance,
             origin.pid,
         )
         with ExitStack() as ends, ExitStack() as own:
-            ours, theirs = pair()
-            ends.callback(theirs.close)
-            own.callback(ours.close)
-            reading, writing = os.pipe2(os.O_CLOEXEC)
-            ends.callback(os.close, writing)
-            own.callback(os.close, reading)
+            ours, theirs, reading, writing = _connections(own, ends)
             inherited = self._own_descriptors(spec)
             for listener in inherited[1:]:
                 ends.callback(os.close, listener)

@@ -2,8 +2,10 @@
 
 A template is started for its first stub. A dead template is started again: at once if it has served
 a while or a stub waits for it, else for the next stub. If it cannot load its model, the stubs that
-wait for it fail with its reason, and the rules for their restarts apply. Decides only; a
-`TemplateSpawner` acts.
+wait for it fail with its reason, and the rules for their restarts apply.
+
+The template of changed code is a fork of the earlier template, if the fork can keep the objects of
+preload(); else it is started like the first one. Decides only; a `TemplateSpawner` acts.
 """
 
 from __future__ import annotations
@@ -47,15 +49,25 @@ class TemplateSpawner(Protocol):
     def send(self, serial: int, message: wire.LoadModel | wire.Finalize) -> None:
         """Send a message to the process with this serial number."""
 
+    def report(self, serial: int, message: wire.Kept) -> None:
+        """Pass on a template's report on the objects that it has kept of the earlier one."""
+
 
 @dataclass
 class _Request:
-    """A stub to be forked; `pending` once it was requested from the template."""
+    """A stub or a template to be forked; `pending` once it was requested from its origin."""
 
     spec: StubSpec
     tries: int = 0
     pending: PendingStub | None = None
     until_s: float = 0.0
+
+    def drop(self) -> None:
+        """Release its descriptors, because the process does not come."""
+        if self.pending is not None:
+            self.pending.drop()
+        if not self.spec.is_template:  # which has no page
+            os.close(self.spec.page)
 
 
 @dataclass
@@ -72,6 +84,8 @@ class _Template:
     #: Report of the template that its load has failed, and the reason of the server to kill it.
     failure: wire.LoadFailed | None = None
     verdict: Reason | None = None
+    #: Why it can keep nothing of its origin, as it has reported.
+    why_not_kept: str = ""
 
     @property
     def has_threads(self) -> bool:
@@ -119,6 +133,25 @@ class Templates:
             template.failure = template.verdict = None
             within_s = template.own.load_within_s
             template.until_s = self._now_s() + within_s if within_s else None
+            if template.own.origin:
+                self._fork_from_origin(number, template)
+            else:
+                self._spawner.spawn_template(template.first)
+
+    def _fork_from_origin(self, number: int, template: _Template) -> None:
+        origin = self._templates.get(template.own.origin)
+        if origin is None or origin.ready_at_s is None:
+            self._load_anew(number, "the template that has it had died")
+            return
+        request = origin.requests[number] = _Request(template.first.of_template())
+        self._ask(template.own.origin, origin, request)
+
+    def _load_anew(self, number: int, why: str) -> None:
+        """Start the template as a new process, and report why."""
+        template = self._templates.get(number)
+        if template is not None:
+            template.own = template.own._replace(origin=0)
+            self._spawner.report(number, wire.Kept(0, why))
             self._spawner.spawn_template(template.first)
 
     def _ask(self, number: int, template: _Template, request: _Request) -> None:
@@ -131,11 +164,13 @@ class Templates:
             self._fail(template, request, reason)
 
     def _fail(self, template: _Template, request: _Request, reason: Reason) -> None:
-        template.requests.pop(request.spec.serial, None)
-        if request.pending is not None:
-            request.pending.drop()
-        os.close(request.spec.page)
-        self._spawner.fail_stub(request.spec.serial, template.failure, reason)
+        serial = request.spec.serial
+        template.requests.pop(serial, None)
+        request.drop()
+        if request.spec.is_template:
+            self._load_anew(serial, reason.text)
+        else:
+            self._spawner.fail_stub(serial, template.failure, reason)
 
     # ------------------------------------------------------------ what happens
 
@@ -151,6 +186,7 @@ class Templates:
         template = self._templates.get(number)
         if template is not None:
             template.ready_at_s, template.until_s = self._now_s(), None
+            template.own = template.own._replace(origin=0)
             self._fork_or_start(number, template)
 
     def failed(self, number: int, failure: wire.LoadFailed) -> None:
@@ -158,6 +194,14 @@ class Templates:
         template = self._templates.get(number)
         if template is not None:
             template.failure = failure
+
+    def kept(self, number: int, report: wire.Kept) -> None:
+        """Handle the report of a template's fork, which exits by itself if it keeps nothing."""
+        template = self._templates.get(number)
+        if template is not None and report.is_kept:
+            self._spawner.report(number, report)
+        elif template is not None:
+            template.why_not_kept = report.text
 
     def answered(self, number: int, serial: int, pid: int, error: str) -> None:
         """Adopt a new stub that has reported its pid; pid 0 means that the fork failed."""
@@ -181,6 +225,14 @@ class Templates:
         if template is None:
             return reason
         ready_at_s, template.ready_at_s = template.ready_at_s, None
+        if (
+            ready_at_s is None
+            and template.own.origin
+            and not (template.failure or template.verdict)
+        ):
+            text = f"the fork of the template that has it: {reason.text}"
+            self._load_anew(number, template.why_not_kept or text)
+            return reason
         template.is_alive, template.until_s = False, None
         reason = why = template.verdict or reason
         if template.failure is None:
@@ -190,7 +242,8 @@ class Templates:
         else:
             why = template.failure.reason
         for request in list(template.requests.values()):
-            if ready_at_s is None or request.tries >= _MAX_TRIES:
+            is_lost = ready_at_s is None or request.tries >= _MAX_TRIES
+            if is_lost or request.spec.is_template:
                 self._fail(template, request, why)
             elif request.pending is not None:
                 request.pending.drop()
@@ -208,6 +261,10 @@ class Templates:
         template = self._templates.pop(number, None)
         if template is None:
             return
+        origin = self._templates.get(template.own.origin)
+        own = origin.requests.pop(number, None) if origin else None
+        if own is not None:
+            own.drop()
         if template.has_threads and template.ready_at_s is not None and not at_once:
             self._spawner.send(number, wire.Finalize())
         elif template.is_alive:
@@ -239,7 +296,5 @@ class Templates:
     def close(self) -> None:
         """Stop forking."""
         for request in self._requests():
-            if request.pending is not None:
-                request.pending.drop()
-            os.close(request.spec.page)
+            request.drop()
         self._templates.clear()

@@ -82,10 +82,10 @@ class ModelLookups:
         places = self._repositories.places_of(action.model)
         more = action.override, action.selection
         tasks = {p: p.find(action.model, (action.model, places[p], *more)) for p in places}
-        gathering = Gathering({place: task.answer for place, task in tasks.items()})
-        is_enough = partial(self._is_enough, action.model, gathering)
+        answers = {place: task.answer for place, task in tasks.items()}
+        gathering = Gathering(answers, self._plan, PATIENCE_S)
         try:
-            await gathering.until(is_enough, self._plan, PATIENCE_S)
+            await self._plan.until(partial(self._is_enough, action.model, gathering))
         except GeneratorExit:  # it is cancelled
             for task in tasks.values():
                 self._runner.cancel(task)

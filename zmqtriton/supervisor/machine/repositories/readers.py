@@ -13,6 +13,7 @@ import selectors
 import signal
 import time
 from collections.abc import Callable
+from dataclasses import dataclass
 from functools import partial
 from typing import Any, NamedTuple, Protocol
 
@@ -66,19 +67,19 @@ class TaskRunner(Protocol):
         """Expect no answer any more, and end the work if possible."""
 
 
+@dataclass(eq=False)
 class _Reader:
-    def __init__(self, process: ChildProcess, line: Lifeline) -> None:
-        self.process = process
-        self.line = line
-        self.task: Task | None = None
-        #: Topic of its task, or of its last task if it is ending.
-        self.topic: Topic | None = None
-        self.since_s = 0.0
-        #: True once its lifeline is closed: the process ends as soon as the kernel lets it.
-        self.is_ended = False
-        self.is_backed_up = False
-        #: Time of its start, on the wall clock.
-        self.started_s = clock.now_s()
+    process: ChildProcess
+    line: Lifeline
+    #: Time of its start, on the wall clock.
+    started_s: float
+    task: Task | None = None
+    #: Topic of its task, or of its last task if it is ending.
+    topic: Topic | None = None
+    since_s: float = 0.0
+    #: True once its lifeline is closed: the process ends as soon as the kernel lets it.
+    is_ended: bool = False
+    is_backed_up: bool = False
 
     def state(self, now_s: float) -> str:
         """Return its present work, in words."""
@@ -134,10 +135,10 @@ class Readers:
         for reader in self._readers:
             reader.task = None
             self._end(reader)
-        await_ends([reader.process.pidfd for reader in self._readers], within_s)
+        living = await_ends([reader.process.pidfd for reader in self._readers], within_s)
         for reader in self._readers:
             self._selector.unregister(reader.process.pidfd)
-            if reader.process.is_dead:
+            if reader.process.pidfd not in living:
                 self._pids.discard(reader.process.pid)
                 reader.process.reap()
         self._readers.clear()
@@ -195,7 +196,7 @@ class Readers:
 
     def _begin(self) -> _Reader:
         process, line = self._start()
-        reader = _Reader(process, line)
+        reader = _Reader(process, line, clock.now_s())
         self._pids.add(process.pid)
         self._readers.append(reader)
         self._selector.register(line, selectors.EVENT_READ, partial(self._handle, reader))

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
@@ -48,14 +48,9 @@ _Key = TypeVar("_Key", bound=Hashable)
 class Gathering(Generic[_Key]):
     """The answers by key that have arrived so far."""
 
-    def __init__(self, answers: Mapping[_Key, Promise[Any]]) -> None:
+    def __init__(self, answers: Mapping[_Key, Promise[Any]], plan: Plan, patience_s: float) -> None:
         self._answers = answers
-        self._late = Promise[None]()
-
-    async def until(self, is_enough: Callable[[], bool], plan: Plan, patience_s: float) -> None:
-        """Gather answers until they are enough, and take none that comes later."""
         self._late = plan.pause(patience_s)
-        await plan.until(is_enough)
 
     @property
     def pending(self) -> set[_Key]:
@@ -212,18 +207,19 @@ class Repository(PlaceReading):
         task = self.submit("the list", "list_models", (str(self.path),))
         task.answer.at_end(partial(self._listing_ended, task.answer))
 
-    def _listing_ended(self, answer: Promise[dict[str, str]]) -> None:
+    def _listing_ended(self, answer: Promise[dict[str, str] | None]) -> None:
         ended, self._listing, self._next_listing = self._listing, self._next_listing, None
         if self._listing is not None:
             self._begin_listing()
         assert ended is not None
         try:
-            listed = answer.value.items()
+            listed = answer.value
         except ZmqTritonError as error:
             ended.fail(error)
         else:
-            self._listed = [(self._names.get(name, name), place) for name, place in listed]
-            self._seen = {}
+            if listed is not None:  # else the file is half written, and its models stay
+                self._listed = [(self._names.get(n, n), place) for n, place in listed.items()]
+                self._seen = {}
             ended()
 
 
@@ -273,7 +269,9 @@ class Repositories:
         Raises ZmqTritonError for a repository that cannot be listed.
         """
         repositories = self._repositories
-        gathering = Gathering({each: each.list() for each in repositories})
+        patience_s = URGENT_PATIENCE_S if action.is_urgent else LISTING_PATIENCE_S
+        listings = {each: each.list() for each in repositories}
+        gathering = Gathering(listings, self._plan, patience_s)
 
         def is_enough() -> bool:
             silent = gathering.pending
@@ -281,8 +279,7 @@ class Repositories:
                 return False
             return gathering.is_late or all(each.is_silent for each in silent)
 
-        patience_s = URGENT_PATIENCE_S if action.is_urgent else LISTING_PATIENCE_S
-        await gathering.until(is_enough, self._plan, patience_s)
+        await self._plan.until(is_enough)
         silent = gathering.pending
         if action.is_urgent:  # who takes longer than a moment may answer all the same
             silent = {each for each in silent if each.is_silent}
@@ -315,9 +312,9 @@ class Repositories:
             for place, where in self.places_of(name).items():
                 by_place.setdefault(place, {})[name] = where
         free = {place: names for place, names in by_place.items() if place not in self._looked_at}
-        gathering = Gathering({place: self._look_at(place, free[place]) for place in free})
-        enough = lambda: gathering.is_late or not gathering.pending  # noqa: E731
-        await gathering.until(enough, self._plan, LISTING_PATIENCE_S)
+        looks = {place: self._look_at(place, free[place]) for place in free}
+        gathering = Gathering(looks, self._plan, LISTING_PATIENCE_S)
+        await self._plan.until(lambda: gathering.is_late or not gathering.pending)
         for place in gathering.pending:
             place.become_silent()
         seen: dict[str, dict[str, str]] = {}
@@ -377,8 +374,7 @@ class Repositories:
             self._check_new(path, action.names)
             self._repositories.append(Repository(Path(path), action.names, self._runner))
         elif directory in self.paths:
-            left = [each for each in self._repositories if each.absolute_path != directory]
-            self._repositories = left
+            self._repositories = [r for r in self._repositories if r.absolute_path != directory]
         else:
             raise NotFound(f"failed to unregister '{path}', repository not found")
         return self.paths

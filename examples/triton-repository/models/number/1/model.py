@@ -37,7 +37,10 @@ class TritonPythonModel:
         response = await request.async_exec()
         if response.has_error():
             raise pb_utils.TritonModelException(response.error().message())
-        return [tensor.as_numpy().item() for tensor in response.output_tensors()]
+        # Triton returns outputs in an order of its own
+        names = ("DIGIT", "PROBABILITY")
+        tensors = [pb_utils.get_output_tensor_by_name(response, name) for name in names]
+        return [tensor.as_numpy().item() for tensor in tensors]
 
 
 def split(picture):

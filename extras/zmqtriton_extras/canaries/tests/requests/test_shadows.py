@@ -100,7 +100,8 @@ class FakeGateway:
 class Scene:
     def __init__(self) -> None:
         self.gateway = FakeGateway()
-        self.shadows = Shadows(self.gateway)
+        gateway: Any = self.gateway
+        self.shadows = Shadows(gateway)
         self.catalogue = Catalogue()
         self.catalogue.apply(TrafficSplit("m", 1, 2, 0, "", "", 10_000, "0.1"))
         for number in (1, 2):
@@ -111,7 +112,7 @@ class Scene:
         body, model = RequestBody("r", {}, [], list(inputs)), self.catalogue.find("m")
         request = prepare(self.catalogue, model, body, SchedulingOptions(**options))
         assert model.trial is not None
-        return request._replace(copy=self.shadows.copy(request, model.trial))
+        return request._replace(copy=self.shadows.copy(request))
 
     def copy(self) -> Copy:
         copy = self.request().copy

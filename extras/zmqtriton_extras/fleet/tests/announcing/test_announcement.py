@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -37,7 +38,8 @@ def settings(**changes: Any) -> FrontendSettings:
 
 
 def describe(**changes: Any) -> dict[str, Any]:
-    return describe_server(settings(**changes), PROCESS, lambda: "10.0.0.7")
+    gateway: Any = SimpleNamespace(settings=settings(**changes))
+    return describe_server(gateway, PROCESS, lambda: "10.0.0.7")
 
 
 def version(name: str, **changes: Any) -> VersionInfo:

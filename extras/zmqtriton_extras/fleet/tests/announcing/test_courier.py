@@ -6,6 +6,7 @@ import asyncio
 import json
 from functools import partial
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -16,12 +17,14 @@ from zmqtriton_extras.fleet.announcing import announcer
 from zmqtriton_extras.fleet.announcing.announcement import Process
 from zmqtriton_extras.fleet.announcing.announcer import Courier
 
-SETTINGS = frontend_settings(
-    "announcer",
-    announce_interval_secs=3600,
-    http_port=9000,
-    allow_grpc=False,
-    allow_metrics=False,
+GATEWAY: Any = SimpleNamespace(
+    settings=frontend_settings(
+        "announcer",
+        announce_interval_secs=3600,
+        http_port=9000,
+        allow_grpc=False,
+        allow_metrics=False,
+    )
 )
 
 
@@ -37,7 +40,7 @@ def test_a_machine_whose_network_comes_up_later_is_announced_by_its_address(
 
 
 async def _tell_twice(path: Path) -> list[dict[str, Any]]:
-    courier = Courier(str(path), SETTINGS, Process("node7", 4711, 1.0))
+    courier = Courier(str(path), GATEWAY, Process("node7", 4711, 1.0))
     running = asyncio.ensure_future(courier.run())
     announcements = []
     for state in ("starting", "ready"):
@@ -62,7 +65,7 @@ def test_news_do_not_keep_a_courier_that_is_to_end(tmp_path: Path, ticks: int) -
 
     async def tell_and_end() -> bool:
         path = tmp_path / "server.json"
-        courier = Courier(str(path), SETTINGS, Process("node7", 4711, 1.0))
+        courier = Courier(str(path), GATEWAY, Process("node7", 4711, 1.0))
         running = asyncio.ensure_future(courier.run())
         courier.update({"state": "ready"})
         await asyncio.to_thread(eventually, partial(_read, path, "ready"), 30)

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import json
 import re
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
-from urllib.request import urlopen
+from urllib.error import HTTPError
+from urllib.request import Request, urlopen
 
 import pytest
 
@@ -35,7 +38,7 @@ def show(image: Image, words: int = 2, style: Literal["short", "long"] = "short"
     sound = Audio.of(np.sin(np.arange(800) / 8), 8000)
     return Answer(image, sound, f"{len(image.data)} {words} {style}")
 
-@model
+@model(examples=[{"text": "a b"}, {"text": "bad"}])
 def tell(text: str) -> Iterator[str]:
     for word in text.split():
         yield word
@@ -52,7 +55,47 @@ def odd(words: list[str] = ["a", "b"], table: dict[str, int] = {"x": 1}) -> Odd:
 
     with what no JSON is."""
     return Odd(float("nan"), [1.0, float("-inf")])
+
+class Span(NamedTuple):
+    numbers: list[float]
+    more: list[float]
+    facts: dict[str, str]
+
+@model
+def lines(low: float, flags: list[bool] = [True]) -> Span:
+    return Span([low, 2.0, 3.0], [3.0, 2.0, 1.0], {"name": "<b>"})
+
+class Piece(NamedTuple):
+    output: str
+    reason: str | None = None
+
+@model
+def pieces(count: int) -> Iterator[Piece]:
+    for n in range(count):
+        yield Piece(f"{n} ")
+    yield Piece("", "stop")
+
+@model
+def rows(count: int) -> Iterator[dict[str, int]]:
+    yield from ({"n": n, "square": n * n} for n in range(count))
 '''
+#: A model of tensors, which counts the ink of a picture.
+INK = """
+import numpy as np
+import triton_python_backend_utils as pb_utils
+
+class TritonPythonModel:
+    def execute(self, requests):
+        pictures = [pb_utils.get_input_tensor_by_name(each, "PICTURE") for each in requests]
+        arrays = [picture.as_numpy() for picture in pictures]
+        inks = [np.array([*each.shape, each.sum()], np.int64) for each in arrays]
+        return [pb_utils.InferenceResponse([pb_utils.Tensor("INK", each)]) for each in inks]
+"""
+INK_CONFIG = """
+backend: "python"
+input [ { name: "PICTURE", data_type: TYPE_UINT8, dims: [ -1, -1 ] } ]
+output [ { name: "INK", data_type: TYPE_INT64, dims: [ 3 ] } ]
+"""
 #: A model with streams, which go on until their clients leave.
 STREAMS = """
 import time
@@ -74,8 +117,9 @@ DOT = "R0lGODlhAQABAIAAAAUEBAAAACwAAAAAAQABAAACAkQBADs="
 @pytest.fixture(scope="module")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
     server = Server(tmp_path_factory.mktemp("page"), frontends=("metrics",))
-    for name in ("show", "tell", "odd"):
+    for name in ("show", "tell", "odd", "lines", "rows", "pieces"):
         server.write_model(name, "", SOURCE)
+    server.write_model("ink", INK_CONFIG, INK)
     server.write_model("drip", "", STREAMS)
     for page in PAGES:
         server.write_model(page.model, "", (FOLDER / f"{page.file}.py").read_text())
@@ -142,7 +186,7 @@ def test_a_stream_is_shown_as_it_comes_and_errors_are_text(browser: Browser) -> 
     choose(browser, "tell")
     browser.evaluate("document.querySelector('#try textarea').value = 'a b'")
     run(browser)
-    assert ["a", "b"] == shown(browser, "pre")
+    assert ["a", "b"] == shown(browser, "pre > span")
 
     browser.evaluate("document.querySelector('#try textarea').value = 'bad'")
     run(browser)
@@ -189,12 +233,155 @@ def test_the_page_is_dark_for_whom_likes_it(browser: Browser, server: Server, da
     )
 
 
-def test_axe_finds_nothing(browser: Browser, server: Server) -> None:
-    open_page(browser, server, "show")
-    browser.evaluate("document.querySelector('form').requestSubmit()")
-    browser.wait_for("document.querySelector('form .state').dataset.kind === 'good'")
+@pytest.mark.parametrize(("width", "dark"), [(1280, False), (400, True)])
+@pytest.mark.parametrize("name", ["show", "lines", "rows", "ink"])
+def test_axe_finds_nothing(
+    browser: Browser, server: Server, name: str, width: int, dark: bool
+) -> None:
+    browser.set_viewport(width, 900, dark=dark)
+    open_page(browser, server, name)
+    send(browser)
+    browser.evaluate("document.querySelectorAll('details').forEach((each) => { each.open = true })")
 
+    assert browser.evaluate("document.documentElement.scrollWidth <= innerWidth")
     assert [] == axe.violations(browser)
+
+
+def send(browser: Browser) -> None:
+    browser.evaluate("document.querySelector('#call form').requestSubmit()")
+    browser.wait_for("document.querySelector('#call .state').dataset.kind === 'good'")
+
+
+def code(browser: Browser, title: str) -> str:
+    folds = "[...document.querySelectorAll('#call details')]"
+    found = f"{folds}.find((each) => each.innerText.startsWith({json.dumps(title)}))"
+    return str(browser.evaluate(f"{found}.querySelector('pre').textContent"))
+
+
+def run_python(code: str) -> str:
+    command = [sys.executable, "-c", code]
+    return subprocess.run(command, capture_output=True, text=True, timeout=60, check=True).stdout
+
+
+def test_an_example_is_pressed_and_its_code_does_the_same(browser: Browser, server: Server) -> None:
+    open_page(browser, server, "tell")
+    buttons = "[...document.querySelectorAll('.examples button')]"
+    assert ["a b", "bad"] == browser.evaluate(f"{buttons}.map((each) => each.innerText)")
+    assert "a b" == browser.evaluate("document.querySelector('textarea').value")
+    browser.evaluate(f"{buttons}[1].click()")
+    assert "bad" == browser.evaluate("document.querySelector('textarea').value")
+    browser.fill("textarea", 'it\'s "so"')
+
+    send(browser)
+
+    assert ["it's", '"so"'] == shown(browser, "pre > span")
+    expected = 'data: {"output":"it\'s"}\n\ndata: {"output":"\\"so\\""}\n\n'
+    assert expected == run_python(code(browser, "The same in Python"))
+    curl = ["sh", "-c", code(browser, "The same with curl")]
+    assert expected == subprocess.run(curl, capture_output=True, text=True, check=True).stdout
+
+
+def test_lists_are_drawn_and_objects_are_tables(browser: Browser, server: Server) -> None:
+    open_page(browser, server, "lines")
+    browser.fill("form [name=low]", "-1e3")
+    browser.fill("form [name=flags]", "[true, false]")
+
+    send(browser)
+
+    label = "document.querySelector('.answer svg').getAttribute('aria-label')"
+    assert "numbers, more: from -1000 to 3" == browser.evaluate(label)
+    assert 2 == browser.evaluate("document.querySelectorAll('.answer polyline').length")
+    assert "name\n<b>" == browser.text(".answer table")
+    python = code(browser, "The same in Python")
+    assert '"flags": [True, False],' in python
+    assert [-1000.0, 2.0, 3.0] == json.loads(run_python(python))["numbers"]
+
+
+def test_objects_of_a_stream_are_rows_of_one_table(browser: Browser, server: Server) -> None:
+    open_page(browser, server, "rows")
+    browser.fill("form [name=count]", "3")
+
+    send(browser)
+
+    cells = "[...document.querySelectorAll('.answer tr')].map((row) => row.innerText)"
+    assert ["n\tsquare", "0\t0", "1\t1", "2\t4"] == browser.evaluate(cells)
+
+
+def test_another_output_of_a_stream_does_not_continue_the_text(
+    browser: Browser, server: Server
+) -> None:
+    open_page(browser, server, "pieces")
+    browser.fill("form [name=count]", "3")
+
+    send(browser)
+
+    assert ["0 1 2 ", "stop"] == shown(browser, "pre")
+    assert ["reason"] == shown(browser, "h3")
+
+
+def test_a_model_of_tensors_has_a_page_and_reads_a_picture(
+    browser: Browser, server: Server
+) -> None:
+    open_page(browser, server, "ink")
+    browser.wait_for("document.querySelector('#figures').hash === '#ink/1/overview'")
+    browser.evaluate(
+        f"""(() => {{
+            const bytes = Uint8Array.from(atob({json.dumps(DOT)}), (c) => c.charCodeAt(0));
+            const files = new DataTransfer();
+            files.items.add(new File([bytes], "dot.gif", {{type: "image/gif"}}));
+            const input = document.querySelector("#call input[type=file]");
+            input.files = files.files;
+            input.dispatchEvent(new Event("change"));
+        }})()"""
+    )
+    browser.wait_for("document.querySelector('#call textarea').value === '[[4]]'")
+
+    send(browser)
+
+    assert ["[1, 1, 4]"] == shown(browser, "pre")
+    assert "INK [1 1 4]\n" == run_python(code(browser, "The same in Python"))
+    browser.click("#figures")
+    browser.wait_for("document.querySelector('#detail-title')?.innerText === 'ink'")
+
+
+@pytest.mark.parametrize(
+    ("path", "accept", "status"),
+    [
+        ("ink", "text/html", 200),
+        ("ink", "application/json", 404),
+        ("inks", "text/html", 404),
+        ("odd", "application/json, text/html;q=0.1", 0),
+        ("odd", "text/html;q=0, */*", 0),
+    ],
+)
+def test_pages_are_for_browsers_and_for_models(
+    server: Server, path: str, accept: str, status: int
+) -> None:
+    request = Request(f"{server.url}/{path}", headers={"Accept": accept})
+    try:
+        response = urlopen(request, timeout=60)
+    except HTTPError as error:
+        response = error
+    with response:
+        policy = response.headers.get("Content-Security-Policy", "")
+
+    assert (status or 200, status == 200) == (
+        response.status,
+        policy.startswith("default-src 'none'"),
+    )
+
+
+def test_a_chat_is_shown_as_code_for_openai_s_client(browser: Browser, tmp_path: Path) -> None:
+    pytest.importorskip("openai")
+    server = Server(tmp_path, frontends=(), options=["--allow-openai"])
+    server.write_model("tell", "", SOURCE)
+    with server:
+        open_page(browser, server, "tell")
+        browser.wait_for("document.querySelector('#chat form') !== null")
+        code_of_chat = code(browser, "The same with OpenAI")
+
+        assert "ab" == run_python(code_of_chat)
+        browser.open("about:blank")
 
 
 def test_numbers_that_json_lacks_are_null_and_texts_are_no_html(
@@ -259,16 +446,17 @@ def test_first_pages_of_other_systems_are_called_by_their_forms(browser: Browser
 
         run(browser)
 
-        if isinstance(page.answer.get("output", b""), bytes) and len(page.answer) < 2:
+        rows = page.answer.get("output")
+        if len(page.answer) < 2 and isinstance(rows, (bytes, type(None))):
             file = "#try .answer img, #try .answer a[download]"
             assert 1 == browser.evaluate(f"document.querySelectorAll('{file}').length"), page.model
-        elif isinstance(page.answer.get("output"), list) and isinstance(
-            page.answer["output"][0], dict
-        ):
+            continue
+        rows = rows if isinstance(rows, list) else [rows]
+        if all(isinstance(row, dict) for row in rows):
             cells = (
                 "[...document.querySelectorAll('#try .answer table td')].map((e) => e.innerText)"
             )
-            shown_rows = [str(v) for row in page.answer["output"] for v in row.values()]
+            shown_rows = [str(v) for row in rows for v in row.values()]
             assert shown_rows == browser.evaluate(cells)
         else:
             texts = [v if isinstance(v, str) else compact(v) for v in page.answer.values()]

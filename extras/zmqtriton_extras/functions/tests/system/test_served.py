@@ -614,3 +614,29 @@ def test_functions_run_wherever_models_do(tmp_path: Path) -> None:
             for _ in range(4):
                 answer = server.request_json(f"/{name}", {"text": "a"})
                 assert (200, {"output": f"a {version}"}) == answer, name
+
+
+def test_an_instance_starts_again_without_the_file_of_an_example(tmp_path: Path) -> None:
+    server = Server(tmp_path / "s", frontends=())
+    source = """
+from pathlib import Path
+from zmqtriton import model
+
+@model(examples=[{"text": Path(__file__).parent / "letter.txt"}])
+def echo(text: str) -> str:
+    return text
+"""
+    letter = server.write_model("echo", "", source) / "1" / "letter.txt"
+    letter.write_text("hello")
+    with server:
+        letter.unlink()
+        [pid] = server.stub_pids("echo")
+        psutil.Process(pid).kill()
+
+        assert eventually(lambda: pid not in server.stub_pids("echo"), 60)
+        assert (200, {"output": "a"}) == server.request_json("/echo", {"text": "a"})
+        status, document = server.request_json("/echo")
+
+    assert 200 == status
+    body = document["requestBody"]["content"]["application/json"]
+    assert {"echo": {"value": {"text": "hello"}}} == body["examples"]

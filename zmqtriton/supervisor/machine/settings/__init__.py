@@ -1,1 +1,0 @@
-"""The settings of the processes, made of the options; and secrets."""
