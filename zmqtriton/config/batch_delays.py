@@ -24,7 +24,7 @@ _NS = {"ms": 1e6, "s": 1e9}
 
 
 class BatchTarget(NamedTuple):
-    """What delay and size are chosen for."""
+    """The aim of a choice of delay and size."""
 
     text: str
     #: The time within which a share of the responses must come; 0: no limit.

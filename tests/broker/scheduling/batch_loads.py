@@ -63,7 +63,7 @@ ARRIVALS = {"poisson": poisson, "bursts": bursts, "on_off": on_off, "ramp": ramp
 
 @dataclass
 class Result:
-    """What became of the requests; times are in nanoseconds."""
+    """The times of the requests, in nanoseconds."""
 
     latencies: list[int] = field(default_factory=list)
     busy: int = 0

@@ -23,13 +23,13 @@ from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import accumulate
 from statistics import median
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from zmqtriton.broker.requests.inflight import InflightRequest
 from zmqtriton.config.batch_delays import THROUGHPUT, BatchTarget
 from zmqtriton_floor.wire import make
 
-#: Requests that are replayed: those of the last seconds, with their minimum and maximum number.
+#: Requests of a replay: the time that it looks back, and the minimum and maximum number.
 _SECONDS_NS, _LEAST, _MOST = 2_000_000_000, 32, 512
 #: Time between two looks, and the batches that are replayed in one.
 _PAUSE_NS, _BATCHES = 25_000_000, 200
@@ -54,7 +54,7 @@ _QUEUED = 2
 #: The delay of a closed load as a multiple of an execution, and where instances are left over.
 _WAIT, _SHORT_WAIT = 1.25, 0.1
 #: Hope for a size below all that were executed, as a share of their time for each row, and the
-#: factor by which a hope must exceed the best size.
+#: least gain over the best size.
 _HOPE, _HOPEFUL = 0.9, 1.05
 #: Share of the number of unanswered requests that is left at each look, if fewer come.
 _FADES = 0.99
@@ -147,7 +147,7 @@ class ReplayCost(NamedTuple):
     batches: int
 
 
-class Arrivals:
+class PastArrivals:
     """Requests in the order of arrival."""
 
     def __init__(self, requests: Iterable[tuple[int, int]]) -> None:
@@ -241,7 +241,7 @@ class BatchChoice:
         durations = self._times.learned(now_ns)
         arrivals = sorted(self._arrivals)
         recent = bisect_left(arrivals, (arrivals[-1][0] - _SECONDS_NS, 0))
-        trace = Arrivals(arrivals[max(0, min(recent, len(arrivals) - _LEAST)) :])
+        trace = PastArrivals(arrivals[max(0, min(recent, len(arrivals) - _LEAST)) :])
         target, is_full = self.target, self._latest >= _QUEUED * slots * self._max_batch_size
         is_closed = not target.limit_ns and self._is_closed(trace, durations, slots)
         if is_closed or is_full or target.text == THROUGHPUT:
@@ -290,11 +290,16 @@ class BatchChoice:
         their neighbours.
         """
         few = range(1, min(self._max_batch_size, _EACH) + 1)
-        near = {self.pair.size - 1 or 1, min(self.pair.size + 1, self._max_batch_size)}
-        durations.hope(near - self._tried, max(rows / durations[rows] for rows in few))
+        larger = min(self.pair.size + 1, self._max_batch_size)
+        durations.hope({larger} - self._tried, max(rows / durations[rows] for rows in few))
         rates = [0.0, *(rows / durations[rows] for rows in few), 0.0]
         peaks = [rows for rows in few if rates[rows - 1] <= rates[rows] > rates[rows + 1]]
-        return {*self._sizes, *near, *sorted(peaks, key=rates.__getitem__)[-_PEAKS:]}
+        return {
+            *self._sizes,
+            self.pair.size - 1 or 1,
+            larger,
+            *sorted(peaks, key=rates.__getitem__)[-_PEAKS:],
+        }
 
     def _cost(self, replay: ReplayCost, requests: int) -> tuple[int, float]:
         """Return by how many requests a replay misses the target, and what it costs besides."""
@@ -303,7 +308,7 @@ class BatchChoice:
         late = max(0, replay.late - int(requests * self.target.late * _FEWER))
         return late, replay.waited_ns if late else replay.busy_ns
 
-    def _is_closed(self, trace: Arrivals, durations: Durations, slots: int) -> bool:
+    def _is_closed(self, trace: PastArrivals, durations: Durations, slots: int) -> bool:
         """True if most requests come so soon after a response that clients have waited for it."""
         soon_ns = durations[self.pair.size] / (_SOON * slots)
         ends = [-_SECONDS_NS, *self._ends]
