@@ -15,6 +15,7 @@ from typing import Any, NamedTuple, Protocol
 
 from zmqtriton import addons
 from zmqtriton.config.batch_costs import BATCH_COST, BATCH_LIKE, MAX_BATCH_COST, MAX_COST
+from zmqtriton.config.batch_delays import BATCH_DELAY, BATCH_TARGET, USUAL
 from zmqtriton.config.errors import Problem
 from zmqtriton.config.parameters import (
     BLS_MODELS,
@@ -214,6 +215,19 @@ _OF_EXECUTION = (
         "`shape(INPUT)` or `value(INPUT)`",
         "",
         "Requests of one priority whose input is alike share a batch, so that less is padded.",
+    ),
+    KnownParameter(
+        BATCH_DELAY,
+        "`auto`",
+        "",
+        "The server chooses the delay and the size of batches while it runs.",
+    ),
+    KnownParameter(
+        BATCH_TARGET,
+        "`latency`, `throughput`, or such as `p99 200 ms`",
+        f"`{USUAL}`",
+        f"What `{BATCH_DELAY}` chooses for: the lowest mean time, the most rows in a second, or "
+        "the least execution time while this share of the responses comes in this time.",
     ),
     KnownParameter(
         FORCE_CPU_ONLY,

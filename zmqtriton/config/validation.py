@@ -18,6 +18,7 @@ from typing import Any
 import zmqtriton_protos
 from zmqtriton.config.backends import ENSEMBLE, PLATFORMS
 from zmqtriton.config.batch_costs import cost_problems, measured_problems
+from zmqtriton.config.batch_delays import complete_delay_problems, delay_problems
 from zmqtriton.config.ensembles import step_problems
 from zmqtriton.config.errors import FieldPath, Problem, rule_problems
 from zmqtriton_floor.errors import closest_match
@@ -274,6 +275,7 @@ def config_problems(config: Any) -> Iterator[Problem]:
     yield from _metric_problems(config)
     yield from _warmup_problems(config)
     yield from cost_problems(config)
+    yield from delay_problems(config)
 
 
 def tensor_problems(config: Any) -> Iterator[Problem]:
@@ -281,6 +283,7 @@ def tensor_problems(config: Any) -> Iterator[Problem]:
     for problem in chain(_input_output_problems(config), _batch_tensor_problems(config)):
         yield replace(problem, text=f"{problem.text} for {config.name}")
     yield from measured_problems(config)
+    yield from complete_delay_problems(config)
 
 
 def _backend_problems(config: Any) -> Iterator[Problem]:

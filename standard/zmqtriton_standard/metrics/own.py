@@ -108,7 +108,10 @@ def _executions(all_series: list[Series], processes: Iterable[Mapping[str, Any]]
 
 
 def _request_families(all_series: list[Series]) -> _Families:
-    alike = [series for series in all_series if "padding" in series.own.get("batching", {})]
+    alike, choosing = (
+        [series for series in all_series if kind in series.own.get("batching", {})]
+        for kind in ("padding", "auto")
+    )
     return [
         (
             "executing_count",
@@ -148,6 +151,20 @@ def _request_families(all_series: list[Series]) -> _Families:
         *(
             (name, "counter", text, alike, functools.partial(_padding, kind))
             for name, kind, text in _PADDING
+        ),
+        (
+            "batch_delay_seconds",
+            "gauge",
+            "Delay of batches that BATCH_DELAY has chosen",
+            choosing,
+            lambda series: series.own["batching"]["delay_us"] / 1e6,
+        ),
+        (
+            "batch_max_size",
+            "gauge",
+            "Maximum size of batches that BATCH_DELAY has chosen",
+            choosing,
+            lambda series: series.own["batching"]["target"],
         ),
     ]
 

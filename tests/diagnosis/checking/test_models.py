@@ -158,6 +158,29 @@ def test_measures_of_batches_are_checked(tmp_path: Path, more: str, text: str) -
     assert text in errors_of(write(tmp_path, "odd", GOOD + more))[0][1]
 
 
+AUTO, TARGET = FIT % ("BATCH_DELAY", "auto"), FIT % ("BATCH_TARGET", "p99 200 ms")
+
+
+@pytest.mark.parametrize(
+    ("more", "text"),
+    [
+        (BATCHES + AUTO.replace("auto", "5 ms"), "BATCH_DELAY is '5 ms', which is not auto; a fix"),
+        (BATCHES + AUTO + TARGET.replace("200 ms", "soon"), "BATCH_TARGET is 'p99 soon', which is"),
+        (BATCHES + TARGET, 'BATCH_TARGET needs BATCH_DELAY: "auto"'),
+        (
+            BATCHES.replace("{}", "{ max_queue_delay_microseconds: 9 }") + AUTO,
+            "BATCH_DELAY chooses the delay: remove it, or max_queue_delay_microseconds",
+        ),
+        ("max_batch_size: 4\n" + AUTO, "BATCH_DELAY means nothing without dynamic_batching"),
+        ("max_batch_size: 4\nsequence_batching {}\n" + AUTO, "it is not for sequence_batching"),
+        (BATCHES + STREAMS % 2 + AUTO, "remove BATCH_DELAY: it is not for MAX_STREAMS"),
+    ],
+)
+def test_a_chosen_delay_is_checked(tmp_path: Path, more: str, text: str) -> None:
+    assert [] == errors_of(write(tmp_path, "m", GOOD + BATCHES + AUTO + TARGET))
+    assert text in errors_of(write(tmp_path, "odd", GOOD + more))[0][1]
+
+
 def test_a_word_that_neither_splits_nor_does_not_is_refused(tmp_path: Path) -> None:
     [(_, problem, _)] = errors_of(write(tmp_path, "m", GOOD + PARTS % "perhaps"))
 

@@ -15,6 +15,7 @@ from contextlib import suppress
 from typing import Any, NamedTuple
 
 from zmqtriton.broker.requests.inflight import InflightRequest, QueuePlace
+from zmqtriton.broker.scheduling.choosing import BatchChoice
 from zmqtriton_floor.errors import ProtocolError
 from zmqtriton_floor.wire import BELOW_ALL, MAX_ROWS, decode_request, make
 
@@ -176,6 +177,9 @@ class Levels:
 class Queue:
     """First come, first served, one request per execute()."""
 
+    #: Chooses delay and size; None if they are fixed.
+    choice: BatchChoice | None = None
+
     def __init__(self, batching: dict[str, Any]) -> None:
         self.levels = Levels(batching)
         #: Time of the next question for a batch if nothing else happens; 0: never.
@@ -291,16 +295,29 @@ class BatchingQueue(Queue):
         batch = self._pop(self.size_of_batch(self.levels, now_ns))
         if batch:
             self._counts.count(batch, self._closing)
+            if self.choice is not None:
+                self.choice.note(batch)
         return batch
 
     def take(self, requests: list[InflightRequest]) -> list[InflightRequest]:
         self._counts.count(requests, self._closing)
+        if self.choice is not None:
+            self.choice.note(requests)
         return super().take(requests)
+
+    def choose_by(self, choice: BatchChoice) -> None:
+        """Take delay and size from a choice; call this again when it has learned."""
+        self.choice = choice
+        self._delay_ns, size = choice.pair
+        self._max_batch_size = self._target_size = size
+        self._preferred = frozenset([size])
 
     def report(self) -> dict[str, Any]:
         """Return the counts of its batches, and the limits of their size."""
         delay_us = self._delay_ns // 1000
-        return {"target": self._target_size, "delay_us": delay_us, **vars(self._counts)}
+        choice = {} if self.choice is None else {"auto": self.choice.target.text}
+        counts = vars(self._counts)
+        return {"target": self._target_size, "delay_us": delay_us, **choice, **counts}
 
     def is_ready(self, now_ns: int) -> bool:
         return self.size_of_batch(self.levels, now_ns) > 0

@@ -203,6 +203,8 @@ class Dispatch(BrokerPart):
         scheduler.generation.statistics.record_execution(batch, executed)
         execution_ns = executed.input_ns + executed.infer_ns + executed.output_ns
         scheduler.placement.finish_batch(instance, execution_ns)
+        if scheduler.queue.choice is not None:
+            scheduler.learn(batch, busy_ns, now_ns)
         if instance.batches:
             instance.begin_next(now_ns)
 

@@ -29,6 +29,7 @@ from zmqtriton.broker.scheduling.batching import (
     PriorityLevel,
     Queue,
 )
+from zmqtriton.broker.scheduling.choosing import BatchChoice
 from zmqtriton.config.batch_costs import (
     BATCH_COST,
     BATCH_LIKE,
@@ -36,6 +37,7 @@ from zmqtriton.config.batch_costs import (
     Measure,
     measure_of,
 )
+from zmqtriton.config.batch_delays import BATCH_DELAY, BATCH_TARGET, USUAL, target_of
 from zmqtriton_floor.datatypes import BY_NUMBER, BYTES, count_elements
 from zmqtriton_floor.errors import ProtocolError
 from zmqtriton_floor.signature import READABLE, config_parameter
@@ -408,6 +410,16 @@ def queue_of(config: dict[str, Any]) -> Queue:
     batching = config.get("dynamic_batching")
     if batching is None:
         return Queue({})
+    queue = _batching_queue(config, batching)
+    if config_parameter(config, BATCH_DELAY):
+        target = target_of(config_parameter(config, BATCH_TARGET) or USUAL)
+        assert target is not None  # checked by the load
+        sizes = batching.get("preferred_batch_size", ())
+        queue.choose_by(BatchChoice(target, config.get("max_batch_size") or 1, sizes))
+    return queue
+
+
+def _batching_queue(config: dict[str, Any], batching: dict[str, Any]) -> BatchingQueue:
     if config_parameter(config, BATCH_COST) or config_parameter(config, BATCH_LIKE):
         return FittingQueue(config, batching)
     unlike = [

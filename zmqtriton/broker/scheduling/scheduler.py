@@ -5,7 +5,8 @@ Any idle instance takes the queue's next batch; `batching` forms the batches.
 
 from __future__ import annotations
 
-from zmqtriton.broker.requests.inflight import InflightRequest
+from zmqtriton.broker.requests.inflight import Batch, InflightRequest
+from zmqtriton.broker.scheduling.batching import BatchingQueue
 from zmqtriton.broker.scheduling.execution_rate import ExecutionRate, Refusal
 from zmqtriton.broker.scheduling.fitting import queue_of
 from zmqtriton.broker.scheduling.generation import BrokerGeneration
@@ -186,6 +187,16 @@ class Scheduler:
         if rate is not None:
             rate.shared.begin(now_ns)
         return instance, batch
+
+    def learn(self, batch: Batch, busy_ns: int, now_ns: int) -> None:
+        """Let the queue choose its delay and size by what a batch has taken."""
+        queue, instances = self.queue, self.instances.values()
+        assert isinstance(queue, BatchingQueue)
+        assert queue.choice is not None
+        slots = sum(one.concurrency for one in instances)
+        took_ns = busy_ns if slots == len(instances) else now_ns - batch.dispatched_ns
+        queue.choice.learn(batch.requests, took_ns, slots, now_ns)
+        queue.choose_by(queue.choice)
 
     def _next_of_sequences(
         self, sequences: SequenceBatcher, now_ns: int

@@ -48,6 +48,9 @@ class Settings(NamedTuple):
     keeps: bool | None = None
     #: Arguments of requests that the function's page offers.
     examples: Sequence[Mapping[str, Any]] = ()
+    #: "auto": the server chooses delay and size of batches, for the target.
+    delay: str = ""
+    target: str = ""
 
 
 def model(
@@ -64,6 +67,8 @@ def model(
     json_bytes: int = documents.LIMITS.bytes,
     keeps: bool | None = None,
     examples: Sequence[Mapping[str, Any]] = (),
+    delay: str = "",
+    target: str = "",
 ) -> Any:
     """Mark a function or a class as a model, and return it unchanged.
 
@@ -87,6 +92,11 @@ def model(
             "cost needs a budget, and budget a cost: budget=4096, cost=len",
         ),
         (json_bytes < 1, "json_bytes must be 1 or more"),
+        (
+            delay not in ("", "auto") or (delay and (delay_ms or not batch)),
+            'delay must be "auto", with batch and without delay_ms',
+        ),
+        (target and not delay, 'target needs delay="auto"'),
     )
     for is_there, text in faults:
         if is_there:
@@ -95,7 +105,7 @@ def model(
     def mark(marked: Any) -> Any:
         own_name = name or model_name(marked.__name__)
         batching = (budget, cost, like)
-        rest = (instances, streams, *batching, json_bytes, keeps, examples)
+        rest = (instances, streams, *batching, json_bytes, keeps, examples, delay, target)
         setattr(marked, MARK, Settings(own_name, batch, delay_ms, *rest))
         return marked
 

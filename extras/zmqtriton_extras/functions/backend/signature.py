@@ -421,7 +421,8 @@ def _complete_batching(config: Any, signature: Signature) -> None:
     measures = {"BATCH_LIKE": settings.like}
     if settings.cost and isinstance(settings.cost, str):
         measures.update(BATCH_COST=settings.cost, MAX_BATCH_COST=f"{round(settings.budget)}")
-    for name, text in measures.items():
+    timing = {"BATCH_DELAY": settings.delay, "BATCH_TARGET": settings.target}
+    for name, text in {**measures, **timing}.items():
         if text:
             parameters.setdefault(name, {"string_value": text})
     measured = " ".join(measures.values())

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from zmqtriton_extras.functions.backend import api
 from zmqtriton_floor.errors import ZmqTritonError
 
 load_model = pytest.importorskip("zmqtriton_extras.authoring.testing").load_model
@@ -147,6 +148,24 @@ class Caption:
         answers = [f"{self.net} {each} {words} {len(image)}" for each in image]
         return [Failed(0, "odd") if e == -3 else a for e, a in zip(image, answers)]
 """
+
+
+def test_a_chosen_delay_becomes_parameters(tmp_path: Path) -> None:
+    chosen = BATCH.replace("delay_ms=5", 'delay="auto", target="p99 200 ms"')
+
+    with loaded(tmp_path, chosen) as model:
+        parameters = model.config["parameters"]
+
+    assert "auto" == parameters["BATCH_DELAY"]["string_value"]
+    assert "p99 200 ms" == parameters["BATCH_TARGET"]["string_value"]
+
+
+@pytest.mark.parametrize(
+    "settings", [{"delay": "5"}, {"delay": "auto", "delay_ms": 5}, {"target": "latency"}]
+)
+def test_a_delay_that_means_nothing_is_refused(settings: dict[str, Any]) -> None:
+    with pytest.raises(ValueError, match=r'delay must be "auto"|target needs delay'):
+        api.model(batch=8, **settings)
 
 
 def test_a_batch_has_the_entries_of_requests_with_equal_values(tmp_path: Path) -> None:

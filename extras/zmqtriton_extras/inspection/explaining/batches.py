@@ -81,6 +81,9 @@ def _reason(row: Mapping[str, Any], batching: Mapping[str, Any]) -> tuple[str, s
         waits = figures.brief(delay_us / 1e6)
         cost = f"Until then max_queue_delay_microseconds costs each of them up to {waits}."
         return reason, f"{_MORE} {cost}"
+    if "auto" in batching:
+        waits = figures.brief(delay_us / 1e6) if delay_us else "no delay"
+        return f"BATCH_DELAY has chosen {waits} for {batching['auto']}", _MORE
     delay = int((_LONG_DELAY if takes_turns else _SHORT_DELAY) * execution_ms * 1000)
     if delay > delay_us:
         return (

@@ -42,6 +42,8 @@ def test_few_or_large_enough_batches_are_not_told(batching: dict[str, int]) -> N
         ({"parted": 30}, "another shape of an input"),
         ({"spent": 30, "budget": 64}, "30 of 100 ended at the budget of 64 Raise MAX_BATCH_COST"),
         ({"complete": 60}, "most have all requests that there are"),
+        ({"auto": "latency"}, "BATCH_DELAY has chosen no delay for latency"),
+        ({"auto": "p99 1 s", "delay_us": 5000}, "BATCH_DELAY has chosen 5 ms for p99 1 s"),
         ({}, "max_queue_delay_microseconds is 0, and a free instance takes the few"),
         ({}, "Set max_queue_delay_microseconds: 2000 in dynamic_batching"),
         ({"delay_us": 500}, "max_queue_delay_microseconds is 500, and"),
