@@ -126,7 +126,7 @@ class Keeping:
         self._packages = state_of_packages()
 
     def _find_starts(self, model_class: Any) -> List[ReachStart]:
-        """Return the starts of a backend, or those of the preload() of a class."""
+        """Return the starts of a backend, or the starts of the preload() of a class."""
         if hasattr(model_class, "preload_starts"):
             arguments = arguments_of(self.load)
             of_model = [ReachStart(*each) for each in model_class.preload_starts(arguments)]

@@ -138,7 +138,7 @@ class PythonModel:
     def initialize(
         self, config: str, instance: StubInstance, predecessor: PythonModel | None = None
     ) -> None:
-        """Make the model's instance, which adopts from that of earlier code if there is one."""
+        """Make the model's instance, which adopts from `predecessor`, if it has one."""
         load = self._load
         self._is_decoupled = instance.is_decoupled
         self._instance = self.model_class()

@@ -125,7 +125,7 @@ class OwnProcess:
         return import_class(load)
 
     def has_loaded(self, instance: StubInstance, model: PythonModel) -> None:
-        """Handle that the instance serves from now on."""
+        """Handle the end of a load: the instance serves."""
 
     def imported_modules(self) -> str:
         """Return the names of the modules of installed packages that were imported, with blanks."""

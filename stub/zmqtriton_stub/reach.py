@@ -42,7 +42,7 @@ class TopLevel:
 
     def __init__(self, text: bytes) -> None:
         self.tree = ast.parse(text)
-        #: The names that the module binds; those of values, and of values that a call may change.
+        #: The names that the module binds; names of values, and of values that a call may change.
         self.names: Dict[str, List[ast.stmt]] = {}
         self.assigned: Set[str] = set()
         self.values: Set[str] = set()
@@ -220,7 +220,7 @@ def difference(
 def retained(reach: Reach, module: str, new: TopLevel) -> Tuple[ast.Module, Set[str]]:
     """Return a module without the statements whose objects stay, and the names of these.
 
-    `reach` is that of the new sources. Imports and plain functions are executed again, which makes
+    `reach` belongs to the new sources. Imports and plain functions are executed again, which makes
     the same.
     """
     classes = {name for of_module, name in reach.classes if of_module == module}

@@ -18,7 +18,7 @@ from zmqtriton import addons
 PAGES = "broker frontend models process supervisor wire".split()
 #: The limit for all that add-ons reach: names of pages, and of modules on pages each name in use,
 #: such as `wire.Tensor`.
-MAX_NAMES = 390
+MAX_NAMES = 396
 #: The limit for the names of pages, each module as one.
 MAX_ON_PAGES = 200
 #: The names that declarations need, in the package itself.

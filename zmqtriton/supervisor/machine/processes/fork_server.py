@@ -88,7 +88,7 @@ class ForkedStub(NamedTuple):
 class RenewedTemplate(NamedTuple):
     """A template that was requested from the process of earlier code, and holds nothing."""
 
-    #: Records its pid, which is that of the earlier code.
+    #: Records its pid, which is shared with the earlier code.
     adopt: Callable[[int], None]
 
     def drop(self) -> None:

@@ -80,7 +80,7 @@ class _Template:
     #: The first stub, which gives the template all other parameters.
     first: StubSpec
     own: Template
-    #: Serial of its process: its own, or that of the earlier code.
+    #: Serial of its process, which it may share with the earlier code.
     process: int
     #: The stubs to fork by serial, in the order of their requests.
     requests: dict[int, _Request] = field(default_factory=dict)
