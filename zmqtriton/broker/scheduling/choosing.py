@@ -290,16 +290,13 @@ class BatchChoice:
         their neighbours.
         """
         few = range(1, min(self._max_batch_size, _EACH) + 1)
-        larger = min(self.pair.size + 1, self._max_batch_size)
-        durations.hope({larger} - self._tried, max(rows / durations[rows] for rows in few))
+        near = {self.pair.size - 1 or 1, min(self.pair.size + 1, self._max_batch_size)}
+        # smaller batches cost more time in all, and only a target can be worth it
+        hopes = near if self.target.limit_ns else near - {self.pair.size - 1}
+        durations.hope(hopes - self._tried, max(rows / durations[rows] for rows in few))
         rates = [0.0, *(rows / durations[rows] for rows in few), 0.0]
         peaks = [rows for rows in few if rates[rows - 1] <= rates[rows] > rates[rows + 1]]
-        return {
-            *self._sizes,
-            self.pair.size - 1 or 1,
-            larger,
-            *sorted(peaks, key=rates.__getitem__)[-_PEAKS:],
-        }
+        return {*self._sizes, *near, *sorted(peaks, key=rates.__getitem__)[-_PEAKS:]}
 
     def _cost(self, replay: ReplayCost, requests: int) -> tuple[int, float]:
         """Return by how many requests a replay misses the target, and what it costs besides."""
