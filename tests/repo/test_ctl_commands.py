@@ -64,6 +64,8 @@ TESTED = {
     "fleet undrain": _CHANGES_A_FLEET,
     "fleet unload": _CHANGES_A_FLEET,
     "infer": "standard/ctl/system/test_ctl_infer.py::test_inputs_are_words_files_and_json",
+    "tune": "extras/tuning/system/test_tune.py"
+    "::test_settings_are_found_with_captured_requests_and_nothing_is_changed",
     **dict.fromkeys(("jobs purge", "jobs retry"), _CHANGES_JOBS),
     "load": "standard/ctl/system/test_ctl_results.py"
     "::test_results_are_documents_where_they_are_asked_for",

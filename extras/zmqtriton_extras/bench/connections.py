@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import base64
 import functools
+import itertools
 import json
 import pkgutil
 import socket
@@ -67,7 +68,9 @@ class HttpConnection:
         self._place = host.strip("[]"), int(port)
         self._has_tls = plan["has_tls"]
         self._open_within_s = plan["timeout_s"]
-        self._request = base64.b64decode(plan["request"])
+        requests = plan.get("requests", [plan["request"]])
+        #: The requests, one after the other, again and again.
+        self._requests = itertools.cycle([base64.b64decode(each) for each in requests])
         self._socket: socket.socket | None = None
         #: The head until it is whole, and all of a refusal.
         self._received = b""
@@ -110,7 +113,7 @@ class HttpConnection:
         assert self._socket is not None
         self._received, self._left = b"", -1
         try:
-            self._socket.sendall(self._request)
+            self._socket.sendall(next(self._requests))
             while self._left:
                 self._receive(self._socket)
         except OSError as error:
