@@ -11,7 +11,8 @@ from tests.broker.lifetimes.explore import Exploration
 from tests.broker.lifetimes.scenarios import SCENARIOS, SMALL
 from tests.support.scenarios import scenario
 from zmqtriton.broker import sending, service
-from zmqtriton_frontends.tensors import payload, references
+from zmqtriton_frontends.inference import admission
+from zmqtriton_frontends.tensors import payload
 from zmqtriton_stub import instance
 from zmqtriton_stub.memory import tensor_forwarding, tensor_memory
 
@@ -32,7 +33,7 @@ _deaths = pytest.mark.parametrize(
 @pytest.fixture(autouse=True)
 def surroundings(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """Let small tensors lie in blocks, and restore what a world changes in modules."""
-    for module in (tensor_memory, payload, references):
+    for module in (tensor_memory, payload, admission):
         monkeypatch.setattr(module, "INLINE_BYTES", _INLINE_BYTES)
     monkeypatch.setattr(tensor_forwarding, "PASSED_BYTES", _INLINE_BYTES)
     for changed, name in ((service, "time"), (sending, "time")):

@@ -15,7 +15,8 @@ from zmqtriton.broker import sending, service
 from zmqtriton_floor import wire
 from zmqtriton_frontends.gateway import broker_link
 from zmqtriton_frontends.gateway import streams as reading
-from zmqtriton_frontends.tensors import payload, references
+from zmqtriton_frontends.inference import admission
+from zmqtriton_frontends.tensors import payload
 from zmqtriton_stub import instance
 from zmqtriton_stub.api import pb_utils
 from zmqtriton_stub.broker import bls_client
@@ -98,7 +99,7 @@ def surroundings(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     monkeypatch.setattr(reading, "_STEP_BYTES", _WINDOW_BYTES // 4)
     for name in ("_PATIENCE_S", "_SHARED_PATIENCE_S"):
         monkeypatch.setattr(sending_streams, name, 0.0)
-    for module in (tensor_memory, payload, references):
+    for module in (tensor_memory, payload, admission):
         monkeypatch.setattr(module, "INLINE_BYTES", 1024)
     changed = [(reading, "time"), (reading, "Reader"), (service, "time"), (sending, "time")]
     changed += [(broker_link, "Dealer"), (broker_link, "monotonic")]

@@ -294,7 +294,7 @@ def test_kills_at_any_time_of_a_reload_leave_nothing(
         return {r["pid"] for r in rows if r.get("model") == model.name and r["pid"]}
 
     for number in range(25):
-        victims = [psutil.Process(pid) for pid in pids()]
+        victims = eventually(lambda: [psutil.Process(pid) for pid in pids()], 60)
         model.edit('f"first', f'f"first{number}-first')
         load = threading.Thread(target=server.control_model, args=("load", model.name))
         load.start()

@@ -97,11 +97,12 @@ stores = Module("repository.stores", claim_parent=os.environ.get("TMPDIR", "/tmp
 findings = Module("diagnosis.model", read=None, findings=(), notes=())
 
 #: Functions that are done when they have been called, by their kind.
-CALLED = {
+CALLED: dict[str, Any] = {
     "requests.division": None,
     "requests.steps_of_model": (),
     "models.problems": (),
     "models.in_file": (),
+    "models.implied": {},
     "options.check": "",
     "diagnosis.file": (),
     "diagnosis.version": (),
@@ -191,6 +192,7 @@ ADDON = AddOn(
         "models.backend": {"guest": ".backend"},
         "models.framework": {"guest": "guest_framework"},
         "models.in_file": {"guest": f"{_P}models_in_file"},
+        "models.implied": {"guest": f"{_P}models_implied"},
         "options.variables": f"{_P}variables",
         "options.behind": "GRPC",
         "repository.stores": f"{_P}stores",
