@@ -20,13 +20,13 @@ CARRIED = ("zmqtriton", "zmqtriton/embedded", "stub", "frontends", "standard")
 
 #: Of what every server has, and of extras, each with its tests.
 STATEMENTS = {
-    "core and standard": 57_150,
-    "tests": 72_830,
-    "extras": 31_130,
-    "tests of extras": 29_900,
+    "core and standard": 57_400,
+    "tests": 73_085,
+    "extras": 31_392,
+    "tests of extras": 30_032,
 }
 #: The modules of core and standard.
-FILES = 615
+FILES = 617
 #: So far above what is there a budget may stand.
 SLACK = 100
 
