@@ -24,6 +24,7 @@ NAMED_FILES = {
     "zmqtriton_extras.functions.checking": _OPERATOR,
     "zmqtriton_extras.functions.backend.media": "for copies in a Triton that makes no directories",
     "zmqtriton_extras.pytriton.__main__": _OPERATOR,
+    "zmqtriton_extras.tuning.command": _OPERATOR,
     "zmqtriton_extras.pytriton.utils.workspace": "a script's own workspace, as PyTriton's",
 }
 #: Modules with a task that they do not read themselves.

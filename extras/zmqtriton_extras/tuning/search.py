@@ -16,7 +16,7 @@ _GAIN = 1.03
 _SHARES = (0.1, 0.3, 1.0)
 #: Values of one setting that are worse, one after the other, before the rest is left out.
 _WORSE = 2
-#: The settings, in the order in which they are varied.
+#: Names of the settings, in the order of their trials.
 AXES = ("batch", "instances", "delay")
 _ROUNDS = 2
 Row = Mapping[str, Any]
@@ -69,7 +69,7 @@ class Setting(NamedTuple):
 
 
 class Search:
-    """Varies one setting after the other, from the best until now."""
+    """A walk from the best setting until now, along one axis after the other."""
 
     def __init__(self, first: Setting, goal: Goal, cores: int) -> None:
         self.goal = goal

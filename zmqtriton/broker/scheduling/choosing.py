@@ -108,7 +108,7 @@ class Durations(dict[int, int]):
             at = bisect_left(learned, (rows, 0))
             (few, least), (many, high) = learned[at - 1], learned[min(at, len(learned) - 1)]
             if not few:
-                least = round(high * rows / many * _HOPE)
+                least = round(high * rows / many * _HOPE) or 1
             far = min(rows - few, abs(many - rows))
             if far > farthest and rows > _HOPEFUL * rate * least:
                 best, farthest, hope = rows, far, least
