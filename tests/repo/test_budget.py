@@ -20,10 +20,10 @@ CARRIED = ("zmqtriton", "zmqtriton/embedded", "stub", "frontends", "standard")
 
 #: Of what every server has, and of extras, each with its tests.
 STATEMENTS = {
-    "core and standard": 58_739,
-    "tests": 74_551,
-    "extras": 31_802,
-    "tests of extras": 30_608,
+    "core and standard": 58_740,
+    "tests": 74_553,
+    "extras": 32_058,
+    "tests of extras": 30_730,
 }
 #: The modules of core and standard.
 FILES = 624

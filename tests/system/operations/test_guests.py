@@ -130,6 +130,7 @@ def _from_server(
     server = Server(place, options=options, environment=own)
     server.write_model("seen", _CONFIG)
     (server.repository / "seen/guest.txt").write_text("of a guest")
+    (server.repository / "seen/1/model.py").touch()
     with server:
         yield str(server.request_json("/v2/models/seen/infer", _REQUEST))
         for path in ("/v2", "/openapi.json", "/pages/guest.js"):
