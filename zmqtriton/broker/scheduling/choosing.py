@@ -302,7 +302,7 @@ class BatchChoice:
         """Return by how many requests a replay misses the target, and what it costs besides."""
         if not self.target.limit_ns:
             return 0, replay.waited_ns
-        late = max(0, replay.late - int(requests * self.target.late * _FEWER))
+        late = max(0, replay.late - int(requests * self.target.late))
         return late, replay.waited_ns if late else replay.busy_ns
 
     def _is_closed(self, trace: PastArrivals, durations: Durations, slots: int) -> bool:
