@@ -16,13 +16,9 @@ from zmqtriton import addons
 
 #: The pages of `zmqtriton.sdk`; it has declarations, lines and checks of files, too.
 PAGES = "broker frontend models process supervisor wire".split()
-#: The limit for all that add-ons reach: names of pages, and of modules on pages each name in use,
-#: such as `wire.Tensor`.
-MAX_NAMES = 396
-#: The limit for the names of pages, each module as one.
-MAX_ON_PAGES = 200
-#: The names that declarations need, in the package itself.
-MAX_DECLARED = 15
+#: The limits for the names of pages, each module as one; for all that add-ons reach, which has of
+#: modules each name in use, such as `wire.Tensor`; for those of declarations, in the package.
+MAX_ON_PAGES, MAX_NAMES, MAX_DECLARED = 200, 396, 15
 #: Code in models' own Pythons: it has no `zmqtriton`, but the page of the floor.
 IN_MODELS = (
     "zmqtriton_extras.functions.backend",
