@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import re
 import sys
-from typing import Any, Dict, Iterable, List
+from typing import Any, Dict, Iterable, List, Set
 
 _INSTALLED = re.compile(r"/(site|dist)-packages/")
 _OWN = re.compile(
@@ -49,8 +49,10 @@ def state_of(path: str) -> Any:
     return status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns
 
 
-def state_of_packages(paths: Iterable[str] | None = None) -> Dict[str, Any]:
-    """Return the states of paths; by default of imported packages, and of their directories."""
-    if paths is None:
-        paths = {*filter(is_installed, sys.path), *map(file_of, list(sys.modules.values()))}
+def package_paths(modules: Iterable[object]) -> Set[str]:
+    """Return the files of modules of packages, and the directories of installed packages."""
+    return {*filter(is_installed, sys.path), *map(file_of, modules)}
+
+
+def states_of(paths: Iterable[str]) -> Dict[str, Any]:
     return {path: state_of(path) for path in paths}

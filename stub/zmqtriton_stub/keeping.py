@@ -21,7 +21,7 @@ from typing import Any, Dict, Iterator, List, Mapping, Sequence, Set, Tuple
 
 from zmqtriton_floor import wire
 from zmqtriton_stub.api import shared
-from zmqtriton_stub.imports import state_of_packages
+from zmqtriton_stub.imports import package_paths, states_of
 from zmqtriton_stub.model import import_class
 from zmqtriton_stub.model_code import ModelCode
 from zmqtriton_stub.reach import Reach, ReachStart, TopLevel, difference, retained
@@ -97,10 +97,8 @@ class Keeping:
     def preload(self, model_class: Any) -> None:
         """Call the preload() of a class, if it has one. Raises what that raises."""
         preload = getattr(model_class, "preload", None)
-        if hasattr(
-            model_class, "preload_starts"
-        ):  # a backend, which imports the model's file by it
-            self._backend = model_class
+        if hasattr(model_class, "preload_starts"):
+            self._backend = model_class  # it imports the model's file by this
         self.starts = self._find_starts(model_class)
         if preload is None:
             self._end()
@@ -123,7 +121,7 @@ class Keeping:
 
     def _end(self) -> None:
         self.files.end()
-        self._packages = state_of_packages()
+        self._packages = states_of(package_paths(list(sys.modules.values())))
 
     def _find_starts(self, model_class: Any) -> List[ReachStart]:
         """Return the starts of a backend, or the starts of the preload() of a class."""
@@ -152,6 +150,16 @@ class Keeping:
             path = getattr(module, "__file__", None)
             if path in self.code.sources and path.startswith(root):
                 yield name, module, path
+
+    def forget_paths(self, directory: str) -> None:
+        """Take the paths below a directory that a load has added out of `sys.path`."""
+        root = os.path.join(directory, "")
+        sys.path[:] = [
+            each
+            for each in sys.path
+            if each in self.path or not os.path.join(each, "").startswith(root)
+        ]
+        importlib.invalidate_caches()
 
     def _spaces(self) -> Iterator[Tuple[Tuple[str, str], Mapping[str, Any]]]:
         """Yield the namespaces of own modules and of their classes, by module and class."""
@@ -199,7 +207,7 @@ class Keeping:
     @property
     def packages_changed(self) -> bool:
         """True if files of packages that were imported have changed."""
-        return state_of_packages(self._packages) != self._packages
+        return states_of(self._packages) != self._packages
 
     @property
     def label(self) -> str:
@@ -328,13 +336,7 @@ class Renewal:
         for module_name, _, _ in self._modules:
             del sys.modules[module_name]
         self._refuse_replaced_classes()
-        root = os.path.join(self._load.directory, "")
-        sys.path[:] = [
-            each
-            for each in sys.path
-            if each in self._old.path or not os.path.join(each, "").startswith(root)
-        ]
-        importlib.invalidate_caches()
+        self._old.forget_paths(self._load.directory)
 
     def _hold_members(self, start: ReachStart) -> None:
         """Hold values of the class; its functions are made again."""

@@ -8,9 +8,7 @@ twice must be right. An instance of it takes what it needs from the earlier inst
 from __future__ import annotations
 
 import copy
-import importlib
 import json
-import os
 import sys
 import threading
 from typing import Any, Callable, Optional, Tuple
@@ -24,6 +22,8 @@ from zmqtriton_stub.keeping import Keeping, NotKept, arguments_of
 from zmqtriton_stub.model import PythonModel, import_class
 from zmqtriton_stub.own_process import check_files
 from zmqtriton_stub.template import Loaded, follow_code
+
+_NO_ADOPT = "its TritonPythonModel has no method adopt()"
 
 
 class Renewed:
@@ -67,7 +67,7 @@ def renew(
     try:
         with open(load.path, "rb") as file:
             if b"def adopt(" not in file.read():
-                raise NotKept("its TritonPythonModel has no method adopt()")
+                raise NotKept(_NO_ADOPT)
         check_files(config, load.directory)
         keeping.load, keeping.code = load, follow_code(load)
         model_class = _import(load, old.keeping)
@@ -81,15 +81,13 @@ def renew(
 def _import(load: wire.LoadModel, old: Keeping) -> Any:
     """Import the model's own files as new modules; the earlier ones come back if that fails."""
     path, modules = sys.path[:], {name: module for name, module, _ in old.own_modules()}
-    root = os.path.join(load.directory, "")
     for name in modules:
         del sys.modules[name]
-    sys.path[:] = [p for p in path if p in old.path or not os.path.join(p, "").startswith(root)]
-    importlib.invalidate_caches()
+    old.forget_paths(load.directory)
     try:
         model_class = import_class(load)
         if not hasattr(model_class, "adopt"):
-            raise NotKept("its TritonPythonModel has no method adopt()")
+            raise NotKept(_NO_ADOPT)
     except BaseException:
         sys.path[:] = path
         sys.modules.update(modules)

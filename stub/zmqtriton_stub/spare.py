@@ -26,18 +26,19 @@ from zmqtriton_floor.errors import Unavailable
 from zmqtriton_floor.lifeline import Lifeline
 from zmqtriton_stub import ending
 from zmqtriton_stub.fork_server import ForkServer, freeze, set_oom_score, why_unfit
-from zmqtriton_stub.imports import file_of, is_installed, state_of_packages
-from zmqtriton_stub.template import (
-    EPOLL,
-    is_cuda_begun,
-    open_descriptors,
-    threads_after_fork,
-)
+from zmqtriton_stub.imports import file_of, package_paths, states_of
+from zmqtriton_stub.template import CUDA, EVENT_LOOP, THREADS, find_obstacle, open_descriptors
 
 #: The verb of the call that names the modules to import.
 IMPORT = "import"
 #: When memory runs out, the kernel ends a spare process before any instance.
 _OOM_SCORE = 900
+#: Why a package is left out, by the obstacle to forks that its import makes.
+_REASONS = {
+    CUDA: "its import begins CUDA",
+    THREADS: "its import starts threads: {threads}",
+    EVENT_LOOP: "its import opens an event loop",
+}
 #: Is set during the imports: ONNX Runtime would start a thread that reports to its makers.
 _QUIET = "ORT_DISABLE_TELEMETRY"
 
@@ -153,7 +154,7 @@ class Spare(ForkServer):
         if call.verb == IMPORT:
             self._import(call)
             return None
-        if state_of_packages(self._files) != self._files:
+        if states_of(self._files) != self._files:
             self._end(call, "the files of its packages have changed")
         return super()._fork(call, descriptors)
 
@@ -176,29 +177,17 @@ class Spare(ForkServer):
             descriptors, at_s = open_descriptors(), time.process_time()
             self.store.import_ahead(names)
             seconds[package] = time.process_time() - at_s
-            reason = _why_unfit_since(descriptors)
-            if reason:
-                self._end(call, reason, package)
+            obstacle, threads = find_obstacle(descriptors)
+            if obstacle:
+                self._end(call, _REASONS[obstacle].format(threads=", ".join(threads)), package)
         if not is_quiet:
             del os.environ[_QUIET]
         for stream in (sys.stdout, sys.stderr):
             stream.flush()
-        files = {*filter(is_installed, sys.path), *map(file_of, self.store.modules.values())}
-        self._files = state_of_packages(files)
+        self._files = states_of(package_paths(self.store.modules.values()))
         freeze()
         result = {"seconds": time.process_time() - began_s, "packages": seconds}
         self._lifeline.send(wire.CallResult(0, 0, "", json.dumps(result)))
-
-
-def _why_unfit_since(before: FrozenSet[Tuple[str, str]]) -> str:
-    """Return why the process cannot fork; `before` are the descriptors that were open before."""
-    if is_cuda_begun():
-        return "its import begins CUDA"
-    threads = threads_after_fork()
-    if threads:
-        return f"its import starts threads: {', '.join(threads)}"
-    is_epoll = any(leads_to == EPOLL for _, leads_to in open_descriptors() - before)
-    return "its import opens an event loop" if is_epoll else ""
 
 
 def _package_of(name: str) -> str:

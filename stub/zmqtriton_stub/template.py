@@ -13,7 +13,7 @@ import os
 import sys
 import threading
 from contextlib import suppress
-from typing import Any, Callable, FrozenSet, List, NamedTuple, NoReturn, Optional, Tuple
+from typing import Any, Callable, FrozenSet, List, NamedTuple, NoReturn, Optional, Sequence, Tuple
 
 from zmqtriton_floor import wire
 from zmqtriton_floor.lifeline import Lifeline
@@ -28,8 +28,18 @@ from zmqtriton_stub.keeping import Keeping, NotKept
 from zmqtriton_stub.model import import_class
 from zmqtriton_stub.own_process import OwnProcess, check_files, take_priority
 
-EPOLL = "anon_inode:[eventpoll]"
+_EPOLL = "anon_inode:[eventpoll]"
 _INSTEAD = "in initialize(), which each instance runs after its fork"
+#: Obstacles to forks of a process.
+CUDA, THREADS, EVENT_LOOP = "CUDA", "threads", "event loop"
+_REFUSALS = {
+    CUDA: "CUDA was initialised by the import of model.py or in preload(), and does not work in "
+    f"a fork. Load to the CPU there, and move to the GPU {_INSTEAD}",
+    THREADS: "threads are alive after preload(), which a fork does not have: {threads}. "
+    f"End them there, have the library use one thread, or start them {_INSTEAD}",
+    EVENT_LOOP: "an event loop (or gRPC channel) is open after preload(), and all forks would "
+    f"share its epoll descriptor. Close it there, or open it {_INSTEAD}",
+}
 #: An open descriptor: its number, and the target of its link in /proc.
 _Descriptor = Tuple[str, str]
 #: Threads of libraries whose names say little.
@@ -194,25 +204,27 @@ def open_descriptors() -> FrozenSet[_Descriptor]:
 
 def _check(before: FrozenSet[_Descriptor]) -> None:
     """Raise ForkRefusal if a fork would lack, or share, something that the preload has started."""
-    if is_cuda_begun():
-        raise ForkRefusal(
-            "CUDA was initialised by the import of model.py or in preload(), and does not work in "
-            f"a fork. Load to the CPU there, and move to the GPU {_INSTEAD}"
-        )
-    threads = threads_after_fork()
+    obstacle, threads = find_obstacle(before)
+    if obstacle:
+        raise ForkRefusal(_REFUSALS[obstacle].format(threads=", ".join(threads)))
+
+
+def find_obstacle(before: FrozenSet[_Descriptor]) -> Tuple[str, Sequence[str]]:
+    """Return the obstacle to forks of this process, or "", and the threads if it is these.
+
+    `before` are the descriptors that were open before the code that may have made it unfit.
+    """
+    if _is_cuda_begun():
+        return CUDA, ()
+    threads = _threads_after_fork()
     if threads:
-        raise ForkRefusal(
-            f"threads are alive after preload(), which a fork does not have: {', '.join(threads)}. "
-            f"End them there, have the library use one thread, or start them {_INSTEAD}"
-        )
-    if any(leads_to == EPOLL for _, leads_to in open_descriptors() - before):
-        raise ForkRefusal(
-            "an event loop (or gRPC channel) is open after preload(), and all forks would share "
-            f"its epoll descriptor. Close it there, or open it {_INSTEAD}"
-        )
+        return THREADS, threads
+    if any(leads_to == _EPOLL for _, leads_to in open_descriptors() - before):
+        return EVENT_LOOP, ()
+    return "", ()
 
 
-def is_cuda_begun() -> bool:
+def _is_cuda_begun() -> bool:
     """Return whether CUDA was initialised, by its driver if that is loaded."""
     with open("/proc/self/maps", encoding="utf-8", errors="replace") as maps:
         paths = {line.split(None, 5)[-1].strip() for line in maps if "libcuda.so" in line}
@@ -220,7 +232,7 @@ def is_cuda_begun() -> bool:
     return any(not ctypes.CDLL(p).cuDeviceGetCount(ctypes.byref(count)) for p in sorted(paths))
 
 
-def threads_after_fork() -> List[str]:
+def _threads_after_fork() -> List[str]:
     """Return the names of threads that still run after a fork.
 
     Libraries that support forks, such as OpenBLAS, end their threads before each.

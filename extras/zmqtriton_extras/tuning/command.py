@@ -36,7 +36,12 @@ from zmqtriton_extras.tuning.search import (
 )
 from zmqtriton_standard.ctl.asking import run_with_client
 from zmqtriton_standard.ctl.http_service import HttpService, RefusedRequest, find_url
-from zmqtriton_standard.ctl.inferring import HEADER_LENGTH, RequestOptions, with_request_options
+from zmqtriton_standard.ctl.inferring import (
+    HEADER_LENGTH,
+    RequestOptions,
+    model_path,
+    with_request_options,
+)
 from zmqtriton_standard.ctl.output import LiveLine, form_option, print_document, print_note
 from zmqtriton_standard.ctl.selecting import seconds_option
 from zmqtriton_standard.ctl.tables import print_table
@@ -202,7 +207,7 @@ class _Trials:
         with ServerSelector(server.runtime_directory).connect() as client:
             url = find_url(client)
         self._service = HttpService(url, {}, options.timeout)
-        self._model, self._path = options.model, f"/v2/models/{quote(options.model, safe='')}"
+        self._model, self._path = options.model, model_path(options.model, None)
         self._config, self._goal = config, goal
         bodies = [self._service.raw_request(f"{self._path}/infer", *each) for each in requests]
         encoded = [base64.b64encode(body).decode() for body in bodies]

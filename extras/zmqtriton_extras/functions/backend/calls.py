@@ -271,7 +271,7 @@ class Batch:
             return [entries]
         parts: List[List[_Entry]] = []
         names, spent = inspect.signature(settings.cost).parameters, math.inf
-        defaults = {p.name: p.default for p in self._signature.parameters if p.has_default}
+        defaults = self._signature.defaults
         for entry in entries:
             try:
                 values = {**defaults, **entry.values}

@@ -27,7 +27,7 @@ class FunctionWork(Work):
         super().__init__(model, signature.settings.streams, signature.settings.budget)
         self._signature = signature
         #: Defaults of `admit`, which `cost` gets as well.
-        self._defaults = {p.name: p.default for p in signature.parameters if p.has_default}
+        self._defaults = signature.defaults
 
     def read(self, request: Any) -> Any:
         tensors = calls.tensors_of(request)
@@ -148,13 +148,18 @@ class TritonPythonModel(FunctionModel):
         module = pinned(cls.file or path_of(config))
         cls._marked, _ = _find(config, cls.file)
         starts = [(module.__name__, name, "") for name in kept_names(module)]
-        if isinstance(cls._marked, type) and getattr(cls._marked, api.MARK).keeps is not False:
+        if cls._keeps_object():
             starts.append((module.__name__, cls._marked.__qualname__, "__init__"))
         return starts
 
     @classmethod
+    def _keeps_object(cls) -> bool:
+        """Return whether an object of the marked class is made once for all instances."""
+        return isinstance(cls._marked, type) and getattr(cls._marked, api.MARK).keeps is not False
+
+    @classmethod
     def preload(cls, args: Dict[str, str]) -> None:
-        if isinstance(cls._marked, type) and getattr(cls._marked, api.MARK).keeps is not False:
+        if cls._keeps_object():
             cls.made = cls._marked()
 
     @classmethod

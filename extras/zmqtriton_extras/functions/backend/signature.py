@@ -106,6 +106,11 @@ class Signature(NamedTuple):
     #: True if the model's process can find errors that the server cannot.
     is_checked: bool
 
+    @property
+    def defaults(self) -> Dict[str, Any]:
+        """Return the defaults of the function by name."""
+        return {each.name: each.default for each in self.parameters if each.has_default}
+
     def values(self, answer: Any) -> Dict[str, Any]:
         """Return the value of each output by name, for a return value. Raises TypeError."""
         if self.fields_of is None:
