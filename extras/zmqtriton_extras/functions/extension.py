@@ -320,8 +320,8 @@ def _around(gateway: Gateway, table: list[Route]) -> Sequence[Route]:
     functions = Functions(gateway)
     if any(route.path == _PATH for route in table):
         return [functions.around(route) if route.path == _PATH else route for route in table]
-    own = Route("POST", _PATH, "inference", functions.call, is_there=functions.has_page)
-    return [*table, own, own._replace(method="GET")]
+    own = Route("POST", _PATH, "inference", functions.call, is_there=functions.is_there)
+    return [*table, own, own._replace(method="GET", is_there=functions.has_page)]
 
 
 _DESCRIPTIONS = RouteDescriptions(

@@ -148,18 +148,17 @@ class TritonPythonModel(FunctionModel):
         module = pinned(cls.file or path_of(config))
         cls._marked, _ = _find(config, cls.file)
         starts = [(module.__name__, name, "") for name in kept_names(module)]
-        if cls._keeps_object():
+        # threads would share the object, where each fork has a copy
+        instances = config.get("parameters", {}).get("INSTANCES", {}).get("string_value", "")
+        is_class = isinstance(cls._marked, type) and instances != "threads"
+        cls._makes_object = is_class and getattr(cls._marked, api.MARK).keeps is not False
+        if cls._makes_object:
             starts.append((module.__name__, cls._marked.__qualname__, "__init__"))
         return starts
 
     @classmethod
-    def _keeps_object(cls) -> bool:
-        """Return whether an object of the marked class is made once for all instances."""
-        return isinstance(cls._marked, type) and getattr(cls._marked, api.MARK).keeps is not False
-
-    @classmethod
     def preload(cls, args: Dict[str, str]) -> None:
-        if cls._keeps_object():
+        if cls._makes_object:
             cls.made = cls._marked()
 
     @classmethod
@@ -170,6 +169,8 @@ class TritonPythonModel(FunctionModel):
 
     #: The function or class, once its file was imported for all instances.
     _marked: Any = None
+    #: True if one object of the class is made for all instances.
+    _makes_object = False
 
 
 async def _iterate(answers: Any) -> AsyncIterator[Any]:
