@@ -261,6 +261,8 @@ def table_of(results: dict[str, Any]) -> str:
     lines = [
         "## Speed and memory on two cores",
         "",
+        "<!-- generated: python -m tools.example_figures -->",
+        "",
         "Eight clients, and the same classes and functions in each server. A cell has requests a",
         "second, CPU for each, and memory. LitServe is compared where it computes in batches.",
         "Algebra has one thread. Of zmqtriton's memory, 190 MB are its own processes; where",
@@ -277,7 +279,7 @@ def table_of(results: dict[str, Any]) -> str:
             for row in map(rows.get, NAMES)
         ]
         lines.append(f"| {example} | {' | '.join(cells)} |")
-    return "\n".join(lines) + "\n\n"
+    return "\n".join([*lines, "", "<!-- end -->"]) + "\n\n"
 
 
 def fill(file: Path) -> None:
