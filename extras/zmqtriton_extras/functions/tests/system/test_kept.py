@@ -153,8 +153,9 @@ class Say:
         return [self.answer(*state) for state in states]
 
     def answer(self, word, count):
-        text = f"first {self.by} {os.path.exists(word)}"
-        return End(text) if count > 1 and os.path.exists(word) else text if count == 1 else None
+        is_open = os.path.exists(word)
+        text = f"first {self.by} {is_open}"
+        return End(text) if count > 1 and is_open else text if count == 1 else None
 """
 
 
