@@ -51,7 +51,8 @@ class ConnectedClient(ClientAccount):
     async def wait_for_turn(self, begun: float) -> None:
         """Wait for the client's next turn; its last work began at `begun`."""
         turns = self.turns
-        turns.spend_task(self.cost, max(begun, turns.clock() - ROUND_S))
+        took = min(turns.clock() - begun, ROUND_S)
+        turns.spend_task(self.cost, begun, turns.worked_s() - took)
         await turns.turn_of_task(self.cost)
 
     def work(self, step: Callable[[], bool]) -> None:

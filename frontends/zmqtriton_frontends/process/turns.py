@@ -13,8 +13,8 @@ A turn is for a function that works until a time (`Turns.wait`), work that is do
 (`ConnectedClient.take_turn`), or a task, which works when the round is over (`TaskTurn`): a round
 lets as many tasks continue as are expected to fill one.
 
-A client does not pay for time that the kernel gave to other processes: otherwise modest clients
-would seem expensive on a busy machine.
+Neither clients nor rounds pay for time that the kernel gave to other processes: otherwise modest
+clients would seem expensive on a busy machine, and few tasks would be let go on in a round.
 """
 
 from __future__ import annotations
@@ -95,8 +95,8 @@ class Turns:
         processor_clock: Callable[[], float] = time.thread_time,
     ) -> None:
         """Set up; `later` calls something in the next turn of the loop."""
-        self.clock = clock
-        self._processor_clock = processor_clock
+        #: The time, and the seconds that the processor has worked for this thread.
+        self.clock, self.worked_s = clock, processor_clock
         self._later = later
         #: Set while clients wait for their turns, or the time of the round is over.
         self.is_crowded = False
@@ -141,10 +141,9 @@ class Turns:
         """Return the seconds that a task may work in its turn."""
         return _TURN_S if self.is_crowded else max(ROUND_S - self._read_s, _TURN_S)
 
-    def spend_task(self, cost: Cost, begun: float) -> None:
-        """Charge a client for the work of a task since `begun`."""
-        self.spend(cost, begun)
-        took = self._read_at - begun
+    def spend_task(self, cost: Cost, begun: float, worked: float) -> None:
+        """Charge a client for the work of a task since `begun`, when the processor had `worked`."""
+        self.spend(cost, begun, took := self.worked_s() - worked)
         self._tasks_s += took
         self._expected_s += _WEIGHT * (took - self._expected_s)
 
@@ -188,7 +187,7 @@ class Turns:
 
     def _go_round(self) -> None:
         self._read_s = self._due_s = self._tasks_s = 0.0
-        begun = self.clock()
+        begun = self.worked_s()
         # pieces of streams have half of a round: neither they nor requests can use it up
         self._go_on_few(begun, ROUND_S / 2 if self._pieces else ROUND_S)
         self._go_on_by_address(self._pieces, begun)
@@ -199,33 +198,33 @@ class Turns:
             self._crowd()
 
     def _go_on_few(self, begun: float, within_s: float) -> None:
-        while self._few and (now := self.clock()) - begun + self._due_s < within_s:
+        while self._few and self.worked_s() - begun + self._due_s < within_s:
             *_, cost, go_on = heapq.heappop(self._few)
             self._of_address[cost.address] -= 1
             if not self._of_address[cost.address]:
                 del self._of_address[cost.address]
-            self._take(cost, go_on, now + _TURN_S)
+            self._take(cost, go_on, _TURN_S)
 
     def _go_on_by_address(self, heaps: _ByAddress, begun: float) -> None:
         """Give addresses their turns one after the other; the first one always gets its turn."""
         is_first = True
-        while heaps and (is_first or self.clock() - begun + self._due_s < ROUND_S):
+        while heaps and (is_first or self.worked_s() - begun + self._due_s < ROUND_S):
             is_first = False
             address = next(iter(heaps))
             waiting = heaps.pop(address)
             *_, cost, go_on = heapq.heappop(waiting)
             if waiting:
                 heaps[address] = waiting  # behind all other addresses
-            self._take(cost, go_on, max(begun + ROUND_S, self.clock() + _TURN_S))
+            self._take(cost, go_on, max(begun + ROUND_S - self.worked_s(), _TURN_S))
 
-    def _take(self, cost: Cost, go_on: GoOn, end: float) -> None:
-        begun, worked = self.clock(), self._processor_clock()
+    def _take(self, cost: Cost, go_on: GoOn, within_s: float) -> None:
+        begun, worked = self.clock(), self.worked_s()
         try:
-            has_more = go_on(end)
+            has_more = go_on(begun + within_s)
         except Exception:  # noqa: BLE001 - an edge: a defect ends one client's work, not all turns
             _log.exception("a client's work has failed")
             has_more = False
-        self.spend(cost, begun, self._processor_clock() - worked)
+        self.spend(cost, begun, self.worked_s() - worked)
         if has_more:
             self.wait(cost, go_on)
 
@@ -272,7 +271,7 @@ class TaskTurn:
                     except asyncio.CancelledError as cancelled:
                         # many clients may leave at once; a second cancellation is not delayed
                         error, may_wait = cancelled, error is None
-                begun = turns.clock()
+                begun, worked = turns.clock(), turns.worked_s()
                 self._end = begun + turns.task_s()
                 try:
                     waits_for = work.send(None) if error is None else work.throw(error)
@@ -281,7 +280,7 @@ class TaskTurn:
                     return result
                 finally:
                     error, is_due = None, False
-                    turns.spend_task(cost, begun)
+                    turns.spend_task(cost, begun, worked)
                 try:
                     yield waits_for
                 except GeneratorExit:
