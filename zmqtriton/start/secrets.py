@@ -41,9 +41,8 @@ def resolve_key_files(options: Options) -> Options:
         name: tuple(_resolve_value(name, group) for group in options.value(name))
         for name in RESTRICTING_OPTIONS
     }
-    of_add_ons = {name: resolved.pop(name) for name in options.of_add_ons.keys() & resolved.keys()}
-    of_add_ons = {**options.of_add_ons, **of_add_ons}
-    return dataclasses.replace(options, **resolved, of_add_ons=of_add_ons)
+    here = {name: resolved.pop(name) for name in options.of_add_ons.keys() & resolved.keys()}
+    return dataclasses.replace(options, **resolved, of_add_ons={**options.of_add_ons, **here})
 
 
 def _resolve_value(option: str, group: Restriction) -> Restriction:
@@ -105,12 +104,16 @@ def check_tokens(options: Options) -> None:
 def access_by_role(options: Options) -> dict[str, Access]:
     """Return the secrets of each role that checks clients."""
     tokens = options.tokens
-    http_tls = Tls(options.http_server_cert, options.http_server_key)
-    if options.http_use_ssl_mutual:
-        http_tls = http_tls._replace(root_cert=options.http_root_cert)
-    grpc_tls = Tls(options.grpc_server_cert, options.grpc_server_key)
-    if options.grpc_use_ssl_mutual:
-        grpc_tls = grpc_tls._replace(root_cert=options.grpc_root_cert)
+    http_tls = Tls(
+        options.http_server_cert,
+        options.http_server_key,
+        options.http_root_cert if options.http_use_ssl_mutual else "",
+    )
+    grpc_tls = Tls(
+        options.grpc_server_cert,
+        options.grpc_server_key,
+        options.grpc_root_cert if options.grpc_use_ssl_mutual else "",
+    )
     return {
         HTTP: Access(
             tokens,

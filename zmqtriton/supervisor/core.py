@@ -102,14 +102,14 @@ class SupervisorCore:
         sources = (feature.source for feature in self._features)
         self._readings = ModelReadings(plan, next(filter(None, sources), None))
         preparations = EnvironmentPreparations(plan, self._introductions)
-        helpers = [preparations, tasks, *(one for each in self._features for one in each.helpers)]
+        self.readiness = ReadinessChecks(plan, self.generations)
+        of_features = (one for each in self._features for one in each.helpers)
         self._context = self._surroundings(preparations, audience)
-        self._connect(info, helpers, pid)
+        self._connect(info, [preparations, tasks, *of_features, self.readiness], pid)
 
     def _connect(self, info: ServerInfo, helpers: Sequence[HelperOwner], pid: int) -> None:
         """Connect the parts that handle events of processes and calls, and the status's parts."""
         plan, policy = self.plan, self._policy
-        self.readiness = ReadinessChecks(plan, self.generations)
         self.staged_files = StagedFiles(plan, info.directory, self.generations)
         self.status = ServerStatus(
             info,
@@ -152,7 +152,6 @@ class SupervisorCore:
             introductions=self._introductions,
             regions=self.regions,
             helpers=helpers,
-            readiness=self.readiness,
             stopping=self._stopping,
             status=self.status,
             succession=succession,

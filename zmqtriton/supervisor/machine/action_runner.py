@@ -108,14 +108,13 @@ class ActionRunner:
 
     def _fail(self, action: Any, error: Exception) -> None:
         """End the task of an action that could not be performed."""
-        failure = InternalError(str(error))
         if isinstance(action, _STARTS):
             reason = Reason.of(Kind.NOT_STARTED, f"it cannot be started: {error}")
             self._core.events.process_ended(action.serial, reason)
         elif isinstance(action, actions.Send | actions.Signal):
             self._children.kill(action.serial, f"it cannot be reached: {error}")
         elif make_answer := _ANSWERS_OF_FAILURES.get(type(action)):
-            self._core.plan.answer(action.ticket, make_answer(self, failure))
+            self._core.plan.answer(action.ticket, make_answer(self, InternalError(str(error))))
 
     def _send(self, action: actions.Send) -> None:
         message = action.message

@@ -180,6 +180,13 @@ class StubPlace:
         lost = ProcessLost(f"Stub process '{self.name}' is not healthy. ({why}){suffix}")
         return lost.because(Kind.STUB_LOST, death, instance=self.name)
 
+    def record_finding(self, message: wire.MemoryGrowth | wire.Mismatch) -> None:
+        """Record what its process has found out about its model."""
+        if isinstance(message, wire.MemoryGrowth):
+            self.growth = message
+        else:
+            self.mismatches = (*self.mismatches, message.text)[: wire.MAX_MISMATCHES]
+
     def drained(self) -> None:
         """Handle the broker's report of its last answer."""
         if self.state is InstanceState.DRAINING:
@@ -375,12 +382,13 @@ _ACTS: dict[type[states.Event], Callable[[StubPlace, Any], None]] = {
 
 def stub_event(message: Any) -> states.Event | None:
     """Return the event of a stub's message; None if the message is not an event."""
-    if isinstance(message, wire.ConfigCompleted):
-        return states.InstanceConfigCompleted(message.config)
-    if isinstance(message, wire.ModelLoaded):
-        return states.InstanceLoaded(bool(message.has_is_ready), message.modules)
-    if isinstance(message, wire.LoadFailed):
-        return states.InstanceLoadFailed(_believable(message.reason), message.code)
+    match message:
+        case wire.ConfigCompleted():
+            return states.InstanceConfigCompleted(message.config)
+        case wire.ModelLoaded():
+            return states.InstanceLoaded(bool(message.has_is_ready), message.modules)
+        case wire.LoadFailed():
+            return states.InstanceLoadFailed(_believable(message.reason), message.code)
     return None
 
 

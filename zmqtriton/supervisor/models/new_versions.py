@@ -119,22 +119,18 @@ class NewVersions:
 
     async def swap_in(self) -> None:
         """Let the new generations serve; return when every frontend knows."""
-        for generation in list(self._generations.values()):
-            self._swap_in(generation)
+        generations, self._generations = self._generations, {}
+        for number, generation in generations.items():
+            version = self._model.versions[number]
+            old, version.generation = version.generation, generation
+            generation.owner = self._model
+            version.transition(states.GenerationServing())
+            self._model.publish(version)
+            frontends_know = self._context.audience.confirm_frontends()
+            if old is not None:
+                frontends_know.at_end(old.retire)
+            self._told.append(frontends_know)
         await All(self._told)
-
-    def _swap_in(self, generation: Generation) -> None:
-        number = generation.version
-        del self._generations[number]
-        version = self._model.versions[number]
-        old, version.generation = version.generation, generation
-        generation.owner = self._model
-        version.transition(states.GenerationServing())
-        self._model.publish(version)
-        frontends_know = self._context.audience.confirm_frontends()
-        if old is not None:
-            frontends_know.at_end(old.retire)
-        self._told.append(frontends_know)
 
     def drop_loaded(self) -> None:
         """End the generations that will not serve, since another version cannot."""
@@ -151,15 +147,15 @@ class NewVersions:
     def drop(self, number: int) -> bool:
         """Continue without a version that is being unloaded; return whether it was in the load."""
         story, generation = self._stories.get(number), self._generations.pop(number, None)
-        is_changing = story is not None and not story.is_over
-        has_change = self._changes.pop(number, None) is not None or is_changing
-        if has_change or generation is not None:
+        is_changing = self._changes.pop(number, None) or (story is not None and not story.is_over)
+        is_in_load = bool(is_changing) or generation is not None
+        if is_in_load:
             self.failures[number] = UNLOADED
         if story is not None:
             story.cancel()
         if generation is not None:
             generation.abort(UNLOADED)
-        return has_change or generation is not None
+        return is_in_load
 
     def abort(self, why: Reason, *, has_failed: bool) -> list[int]:
         """End the generations that do not serve yet, and return their versions.
@@ -229,16 +225,12 @@ class NewVersions:
             self._fail(number, obstacle)
             generation.abort(obstacle.reason)
             return
-        retries = self._context.policy.load_retries
-        while True:
+        for left in reversed(range(1 + self._context.policy.load_retries)):
             try:
-                await self._load(self._generations[number])
-                return
+                return await self._load(self._generations[number])
             except ZmqTritonError as error:
-                if not retries:
-                    self._fail(number, error)
-                    return
-            retries -= 1
+                if not left:
+                    return self._fail(number, error)
             self._add_generation(number)
 
     async def _load(self, generation: Generation) -> None:
@@ -247,7 +239,7 @@ class NewVersions:
         generation.final_config = self._combined or generation.final_config
         if self._blueprint.ensemble is None:
             self._log_initialization(generation)
-        generation.start()
+        await generation.start()
         await generation.loaded
         # the broker first, so that it knows the generation before requests for it arrive
         generation.announce()
@@ -305,6 +297,6 @@ def _change_in_place(
     new = blueprint.versions[version.number]
     served = generation.blueprint.versions[version.number]
     is_same_place = blueprint.directory == generation.blueprint.directory
-    if new.fingerprint_without_code == served.fingerprint_without_code != "":
-        return generation.roll if can_roll and is_same_place and not new.problem else None
-    return None
+    is_code_alone = new.fingerprint_without_code == served.fingerprint_without_code != ""
+    can_stay = is_code_alone and can_roll and is_same_place and not new.problem
+    return generation.roll if can_stay else None

@@ -238,13 +238,8 @@ class NestedLoads:
             self._waiting.remove(entry)
 
     def _loading(self, serial: int) -> Generation | None:
-        loading = (
-            generation
-            for generation in self._generations.values()
-            if generation.state is GenerationState.LOADING
-            and generation.instances.find(serial) is not None
-        )
-        return next(loading, None)
+        generations = self._generations.values()
+        return next((g for g in generations if g.is_loading and g.instances.find(serial)), None)
 
     def _waits_for(self, model: str, other: str) -> bool:
         """True if a load of the one model ends only after a load of the other."""

@@ -253,8 +253,7 @@ class Startup:
             if not model.is_loading:
                 model.was_explicitly_loaded = True
                 model.poll(min(SETTLE_S, self._policy.poll_s))
-        gone = [each for each in self._server.models.values() if each.is_gone_from(listing)]
-        for model in gone:
+        for model in [m for m in self._server.models.values() if m.is_gone_from(listing)]:
             self._plan.log("I", f"model '{model.name}' was removed")
             model.history.record_gone()
             model.unload()

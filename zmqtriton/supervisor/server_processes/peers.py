@@ -246,22 +246,21 @@ class Peers:
             )
 
     def handle_message(self, peer: ServerProcess, message: Any) -> None:
-        if isinstance(message, wire.Synced):
-            if message.number:
+        match message:
+            case wire.Synced() if message.number:
                 self._acknowledgements.acknowledge(peer.serial, message.number)
-            elif peer.role == BROKER:
+            case wire.Synced() if peer.role == BROKER:
                 self._introductions.on_broker_ready()
-        elif isinstance(message, wire.Settled | wire.LeasedSegments):
-            self._introductions.settle(message)
-        elif isinstance(message, wire.Statistics | wire.CallResult):
-            if peer.role in ANSWERING_ROLES:
+            case wire.Settled() | wire.LeasedSegments():
+                self._introductions.settle(message)
+            case wire.Statistics() | wire.CallResult() if peer.role in ANSWERING_ROLES:
                 self._plan.answer(message.id, message)
-        elif isinstance(message, wire.LoadFailed) and peer.role == FORK_SERVER:
-            self._before = ()
-            self._plan.log("V", f"every stub is spawned: {message.reason.text}")
-        elif isinstance(message, wire.Opened):
-            self._mark_open(peer)
-            self.opening.record(peer.role, message)
+            case wire.LoadFailed() if peer.role == FORK_SERVER:
+                self._before = ()
+                self._plan.log("V", f"every stub is spawned: {message.reason.text}")
+            case wire.Opened():
+                self._mark_open(peer)
+                self.opening.record(peer.role, message)
 
     # ------------------------------------------------------------ what is told
 

@@ -97,12 +97,13 @@ class SegmentRegistry:
 
     def handle_message(self, serial: int, message: Any, quota: Quota = NO_QUOTA) -> None:
         """Handle a message of a process, of SEGMENT_MESSAGES; `quota` is its model's."""
-        if isinstance(message, wire.CreateSegment):
-            self._create_segment(serial, message, quota)
-        elif isinstance(message, wire.OpenSegment):
-            self._open_segment(serial, message)
-        elif isinstance(message, wire.FreeSegment):
-            self._free_segment(serial, message.segment)
+        match message:
+            case wire.CreateSegment():
+                self._create_segment(serial, message, quota)
+            case wire.OpenSegment():
+                self._open_segment(serial, message)
+            case wire.FreeSegment():
+                self._free_segment(serial, message.segment)
 
     def _create_segment(self, serial: int, request: wire.CreateSegment, quota: Quota) -> None:
         number, size, handle, is_gradual = request

@@ -251,6 +251,8 @@ class Children:
                 self._adopt_worker(message.pid, passed.pop(0))
             elif isinstance(message, wire.LogLine):
                 log_line(message, child.pid, child.output)
+            elif child.is_template:
+                self._handle_template_message(child, message)
             elif child.can_fork:
                 self._handle_fork_message(child, message)
             elif isinstance(message, SEGMENT_MESSAGES) and child.pid:
@@ -267,17 +269,15 @@ class Children:
 
     def _handle_fork_message(self, child: Child, message: Any) -> None:
         """Handle a message of a process that forks, which a model may have made."""
-        if child.is_template:
-            self._handle_template_message(child, message)
-        elif child.is_spare and not getattr(message, "id", 0):
-            if isinstance(message, wire.CallResult):
+        match message:
+            case wire.CallResult() if child.is_spare and not message.id:
                 self._listener.message_received(child.serial, message)
-        elif isinstance(message, wire.Synced):
-            self.fork_server.ready()
-        elif isinstance(message, wire.CallResult):
-            self.fork_server.answered(message.id, int(message.result or 0))
-        elif isinstance(message, wire.LoadFailed):
-            self._listener.message_received(child.serial, message)
+            case wire.CallResult():
+                self.fork_server.answered(message.id, int(message.result or 0))
+            case wire.Synced() if not child.is_spare:
+                self.fork_server.ready()
+            case wire.LoadFailed() if not child.is_spare:
+                self._listener.message_received(child.serial, message)
 
     def _handle_template_message(self, child: Child, message: Any) -> None:
         match message:
@@ -296,9 +296,8 @@ class Children:
                     self.end(thread, processes.ended("its thread has ended"))
 
     def _adopt_worker(self, pid: int, descriptor: int) -> None:
-        line = Lifeline.inherited(descriptor)
         child = Child(self._listener.worker_forked(pid, clock.now_s()), pid)
-        child.lifeline = line
+        child.lifeline = Lifeline.inherited(descriptor)
         try:
             child.pidfd = os.pidfd_open(pid)
         except OSError:
@@ -406,8 +405,9 @@ class Children:
             self.end(thread, reason, death.crash)
 
     def _report(self, child: Child, death: _Death) -> None:
-        details = death.reason, death.words, death.crash, death.had_begun
-        self._listener.process_ended(child.serial, *details)
+        self._listener.process_ended(
+            child.serial, death.reason, death.words, death.crash, death.had_begun
+        )
 
     def _kill_what_is_left(self, _: Child, __: _Death) -> None:
         with guarded("the search for what a stub has left"):

@@ -228,11 +228,14 @@ def model_variables(options: Options) -> dict[str, str | None]:
     if not names:
         return {}
     if options.model_env:
-        text = "models do not get %d variables of the environment; --log-verbose=1 names them"
-        _log.info(text, len(names))
-        text = "variables that models get only if --model-env names them: %s"
-        _log.debug(text, ", ".join(names))
+        _log.info(
+            "models do not get %d variables of the environment; --log-verbose=1 names them",
+            len(names),
+        )
+        _log.debug("variables that models get only if --model-env names them: %s", ", ".join(names))
     else:
-        text = "models do not get the server's own variables (--model-env=* passes them): %s"
-        _log.info(text, ", ".join(names))
+        _log.info(
+            "models do not get the server's own variables (--model-env=* passes them): %s",
+            ", ".join(names),
+        )
     return {**dict.fromkeys(names), WITHHELD: json.dumps(names)}

@@ -142,14 +142,13 @@ class ForkServerLife:
         return serial in self._pending
 
     def start(self, spec: StubSpec) -> None:
+        is_ours = spec.environment.is_server_environment
         # the libraries of a spare process have read variables, and counted the cores, already
         if spec.spare and not spec.cores and not spec.variables:
             self._ask(spec, spec.spare)
-        elif not spec.environment.is_server_environment:
-            self._spawner.spawn_stub(spec)
-        elif self._is_ready:
+        elif is_ours and self._is_ready:
             self._ask(spec, self._fork_server)
-        elif self._until_s is not None:
+        elif is_ours and self._until_s is not None:
             self._queue.append(spec)
         else:
             self._spawner.spawn_stub(spec)

@@ -243,10 +243,17 @@ class Starts:
         of_user = user and {**user._asdict(), "variables": user.variables}
         mark = stub_mark.mark(self._directory, spec.serial)
         options, words = commands.stub_arguments(spec)
-        what = {"instance": spec.stub.instance, "options": options, "words": words, "mark": mark}
-        how = {"oom_score": processes.STUB_OOM_SCORE, "user": of_user, "cores": spec.cores}
-        how["template"] = 0 if template is None else template.serial
-        request = json.dumps({**what, **how, "variables": {**spec.variables}})
+        request = {
+            "instance": spec.stub.instance,
+            "options": options,
+            "words": words,
+            "mark": mark,
+            "oom_score": processes.STUB_OOM_SCORE,
+            "user": of_user,
+            "cores": spec.cores,
+            "template": 0 if template is None else template.serial,
+            "variables": {**spec.variables},
+        }
         _log.debug(
             "Starting Python backend stub: %s, a copy of process %d",
             spec.stub.instance,
@@ -258,7 +265,7 @@ class Starts:
             for listener in inherited[1:]:
                 ends.callback(os.close, listener)
             passed = (theirs.fileno(), *inherited, writing)
-            origin.lifeline.send(wire.Call(spec.serial, "fork", request), *passed)
+            origin.lifeline.send(wire.Call(spec.serial, "fork", json.dumps(request)), *passed)
             own.pop_all()
         child = _stub_child(spec)
         child.lifeline = Lifeline(ours)
