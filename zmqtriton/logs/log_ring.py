@@ -78,14 +78,13 @@ class LogRing(logging.Handler):
         text = record.getMessage()
         if record.exc_info:
             text += "\n" + logging.Formatter().formatException(record.exc_info)
-        if not text:
-            return
-        here = (os.getpid(), os.path.basename(record.pathname), record.lineno)
-        pid, file, number = getattr(record, "origin", here)
-        model, instance, version = getattr(record, "stub", StubName("", ""))
-        about = model, instance, text, version, getattr(record, "traces", "")
-        letter = _LETTERS.get(record.levelno, "I")
-        self._add(KeptLine(0, record.created, letter, pid, file, number, *about))
+        if text:
+            here = (os.getpid(), os.path.basename(record.pathname), record.lineno)
+            pid, file, number = getattr(record, "origin", here)
+            model, instance, version = getattr(record, "stub", StubName("", ""))
+            about = model, instance, text, version, getattr(record, "traces", "")
+            letter = _LETTERS.get(record.levelno, "I")
+            self._add(KeptLine(0, record.created, letter, pid, file, number, *about))
 
     def keep_written(self, data: bytes, pid: int) -> None:
         """Keep lines that a process of the server has written; for the thread that reads them."""
@@ -119,12 +118,11 @@ class LogRing(logging.Handler):
             lines = [
                 line for line in self._lines if line.number > after and _concerns_model(line, model)
             ]
-            begins_s = self._lines[0].time_s if first > 1 and self._lines else 0.0
             return {
                 "lines": [line._asdict() for line in lines[-limit:]],
                 "last": self._last,
                 "lost": lost,
-                "begins_s": begins_s,
+                "begins_s": self._lines[0].time_s if first > 1 and self._lines else 0.0,
                 "started_s": self._started_s,
             }
 

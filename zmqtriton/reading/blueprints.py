@@ -30,8 +30,9 @@ from zmqtriton_floor.errors import InvalidArgument, ZmqTritonError
 
 def make_blueprint(reading: ModelReading, host: ModelHost) -> Blueprint:
     """Return the blueprint with its functions."""
-    config = from_bytes(reading.config)
-    configuration = _Configuration(config, reading.files, reading.source, host, reading.finished)
+    configuration = _Configuration(
+        from_bytes(reading.config), reading.files, reading.source, host, reading.finished
+    )
     return _with_functions(reading.blueprint, configuration)
 
 
@@ -50,8 +51,7 @@ def finish_reading(reading: ModelReading, host: ModelHost) -> ModelReading:
 
 
 def finished_config(config: Any, files: ClientFiles) -> FinalConfig:
-    slots = instance_slots(config)
-    return FinalConfig(to_json(config), config.SerializeToString(), slots, *files)
+    return FinalConfig(to_json(config), config.SerializeToString(), instance_slots(config), *files)
 
 
 @dataclass(frozen=True)
@@ -84,8 +84,9 @@ class _Configuration:
             complete = complete_ensemble(self.config, protos)
         except ConfigError as error:
             raise self._located(error.problem) from None
-        member_labels = {name: one.labels for name, one in members.items()}
-        labels = inherit_labels(self.config, self.files.labels, member_labels)
+        labels = inherit_labels(
+            self.config, self.files.labels, {name: one.labels for name, one in members.items()}
+        )
         return finished_config(complete, self.files._replace(labels=labels))
 
     def refuse_step(self, index: int, text: str) -> ConfigError:

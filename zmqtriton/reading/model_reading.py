@@ -318,8 +318,10 @@ class ModelReader:
             check_paths(config, directory)
         except ConfigError as error:
             raise locate_error(error, source) from None
-        problems = (*quota_problems(config), *known_parameters.problems(config))
-        raise_first(locate(problem, source) for problem in problems)
+        raise_first(
+            locate(problem, source)
+            for problem in (*quota_problems(config), *known_parameters.problems(config))
+        )
         check_states(config, directory)
         if not self._auto_complete:
             check_runnable(config, self._host, source)

@@ -75,8 +75,9 @@ def check_tokens(options: Options) -> None:
     if not path:
         return
     try:
-        counted = addons.offers_in_use(options.value).references(TOKENS.name)
-        grants = token_file.Grant.read_all(path, counts_text=bool(counted))
+        grants = token_file.Grant.read_all(
+            path, counts_text=bool(addons.offers_in_use(options.value).references(TOKENS.name))
+        )
         is_readable = bool(os.stat(path).st_mode & stat.S_IROTH)
     except (TokenFileError, OSError) as error:
         raise SecretError(f"--tokens={path}: {error}") from None
@@ -152,11 +153,10 @@ def hide_from_command_line(options: Options) -> None:
     """Overwrite the keys in the process's command line with asterisks."""
     groups = (group for name in RESTRICTING_OPTIONS for group in options.value(name))
     values = [group.value for group in groups if not _is_file_reference(group)]
-    if not values:
-        return
-    start, end = prctl.argument_area()
-    for position, size in _find_values(ctypes.string_at(start, end - start), values):
-        ctypes.memset(start + position, ord("*"), size)
+    if values:
+        start, end = prctl.argument_area()
+        for position, size in _find_values(ctypes.string_at(start, end - start), values):
+            ctypes.memset(start + position, ord("*"), size)
 
 
 def _find_values(command_line: bytes, values: Iterable[str]) -> list[tuple[int, int]]:

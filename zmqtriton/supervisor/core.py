@@ -104,7 +104,20 @@ class SupervisorCore:
         preparations = EnvironmentPreparations(plan, self._introductions)
         self.readiness = ReadinessChecks(plan, self.generations)
         of_features = (one for each in self._features for one in each.helpers)
-        self._context = self._surroundings(preparations, audience)
+        self._context = ModelContext(
+            plan=plan,
+            introductions=self._introductions,
+            audience=audience,
+            load_slots=LoadSlots(plan, policy.load_slots, policy.load_slot_timeout_s),
+            generations=self.generations,
+            ensemble_members=EnsembleMembers(self),
+            load_order=LoadOrder(self),
+            retirements=self._leaving,
+            preparations=preparations,
+            readings=self._readings,
+            listener=self._features,
+            policy=policy,
+        )
         self._connect(info, [preparations, tasks, *of_features, self.readiness], pid)
 
     def _connect(self, info: ServerInfo, helpers: Sequence[HelperOwner], pid: int) -> None:
@@ -131,13 +144,12 @@ class SupervisorCore:
             next((why for each in self._features if (why := each.why_never_loaded)), None),
             is_explicit=policy.control_mode == "explicit",
         )
-        sources = (self._features, loads, self.regions)
         self._succession = succession = Succession(
             plan,
             self,
             self._notification,
             info.start,
-            sources,
+            (self._features, loads, self.regions),
             leaves_models=policy.one_by_one,
         )
         plan.tell(succession.take_over(self._peers.opening.completed))
@@ -159,32 +171,12 @@ class SupervisorCore:
             acknowledgements=self._acknowledgements,
         )
 
-    def _surroundings(
-        self, preparations: EnvironmentPreparations, audience: Audience
-    ) -> ModelContext:
-        plan, policy = self.plan, self._policy
-        return ModelContext(
-            plan=plan,
-            introductions=self._introductions,
-            audience=audience,
-            load_slots=LoadSlots(plan, policy.load_slots, policy.load_slot_timeout_s),
-            generations=self.generations,
-            ensemble_members=EnsembleMembers(self),
-            load_order=LoadOrder(self),
-            retirements=self._leaving,
-            preparations=preparations,
-            readings=self._readings,
-            listener=self._features,
-            policy=policy,
-        )
-
     def _control_calls(self, info: ServerInfo, loads: LoadCalls) -> ControlCallHandler:
         """Put together the table of control calls, from the core's own calls and the features'."""
-        queries = Queries(self, info, self.status)
         tables = [
             self._succession.verbs,
             loads.verbs,
-            queries.verbs,
+            Queries(self, info, self.status).verbs,
             self.status.verbs,
             self.readiness.verbs,
             self.regions.verbs,
@@ -222,10 +214,10 @@ class SupervisorCore:
         if self.is_ending:
             self.plan.log("W", "The second signal ends the server at once, with all under way.")
             self._stopping.exit_now()
-            return
-        self._is_exiting = True
-        if not any(self._features.ask(lambda each: each.defer_stop())):
-            self.stop()
+        else:
+            self._is_exiting = True
+            if not any(self._features.ask(lambda each: each.defer_stop())):
+                self.stop()
 
     def _forget_generations(self, ended: list[int]) -> None:
         """Forget generations whose last process has ended."""
@@ -333,12 +325,11 @@ class SupervisorCore:
 
     def stop(self, status: int = 0) -> None:
         """End the server in order."""
-        if self.is_stopping:
-            return
-        # a listener that this server shut down would be shut in the other one, which may stay
-        self._peers.has_successor |= self.events.succession.has_other
-        self._stopping.begin(status)
-        self.startup.stop()
-        self._features.tell(Feature.stop)
-        for model in self.models.values():
-            model.cancel_loads(SERVER_STOPS)
+        if not self.is_stopping:
+            # a listener that this server shut down would be shut in the other one, which may stay
+            self._peers.has_successor |= self.events.succession.has_other
+            self._stopping.begin(status)
+            self.startup.stop()
+            self._features.tell(Feature.stop)
+            for model in self.models.values():
+                model.cancel_loads(SERVER_STOPS)

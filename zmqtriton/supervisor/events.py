@@ -74,11 +74,11 @@ class EventRouter:
         peer = self._peers.find_peer(serial)
         if peer is not None:
             self._peers.process_started(peer, pid, started_s)
-            return
-        self._status.process_started(serial, pid, started_s)
-        for helper in self._helpers:
-            helper.process_started(serial, pid, started_s)
-        self.tell_stub(serial, states.ProcessStarted(pid))
+        else:
+            self._status.process_started(serial, pid, started_s)
+            for helper in self._helpers:
+                helper.process_started(serial, pid, started_s)
+            self.tell_stub(serial, states.ProcessStarted(pid))
 
     def worker_forked(self, pid: int, started_s: float) -> int:
         """Gunicorn has forked; return the serial number of the new process's lifeline."""
@@ -103,13 +103,12 @@ class EventRouter:
             if self._peers.is_broker_lost:
                 self._stopping.exit_now()
             self._regions.frontend_died(serial)
-            self._introductions.end_memory(serial, reason.text)
-            return
-        self._status.process_ended(serial)
-        for helper in self._helpers:
-            helper.process_ended(serial, reason, last_words)
-        self._acknowledgements.peer_ended(serial)
-        self.tell_stub(serial, states.ProcessExited(reason, last_words, crash, had_begun))
+        else:
+            self._status.process_ended(serial)
+            for helper in self._helpers:
+                helper.process_ended(serial, reason, last_words)
+            self._acknowledgements.peer_ended(serial)
+            self.tell_stub(serial, states.ProcessExited(reason, last_words, crash, had_begun))
         self._introductions.end_memory(serial, reason.text)
 
     def _end_bindings(self, guest: int, reason: Reason) -> None:
@@ -161,8 +160,9 @@ class EventRouter:
             case wire.RegionReleased():
                 self._regions.region_released(peer.serial, message.number)
             case wire.ExecutionOverdue():
-                kill = states.KillRequested(message.reason, can_dump_stack=True)
-                self.tell_stub(message.serial, kill)
+                self.tell_stub(
+                    message.serial, states.KillRequested(message.reason, can_dump_stack=True)
+                )
             case wire.FirstExecutionDone():
                 _, instance = self.find_stub(message.serial)
                 if instance is not None:

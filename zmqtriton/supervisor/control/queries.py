@@ -66,8 +66,9 @@ class Queries:
 
     def _is_hashed(self, arguments: dict[str, Any]) -> bool:
         name, version = ControlCall.optional_model_name(arguments), _version(arguments)
-        config_of = partial(serving_config, self._server.models)
-        return any(map(is_cached, inside(config_of, name, version)))
+        return any(
+            map(is_cached, inside(partial(serving_config, self._server.models), name, version))
+        )
 
 
 def _log_range(arguments: dict[str, Any]) -> tuple[str, int, int]:

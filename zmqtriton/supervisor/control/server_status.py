@@ -132,8 +132,7 @@ class ServerStatus:
 
     def loads(self) -> dict[str, str]:
         """Return the phase of each running load, in words, by model."""
-        models = self._models.values()
-        return {model.name: model.load_phase for model in models if model.is_loading}
+        return {model.name: model.load_phase for model in self._models.values() if model.is_loading}
 
     def summary(self) -> str:
         """Return a line that sums up the status for people."""
@@ -174,9 +173,8 @@ class ServerStatus:
 
     def _describe(self, counts: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
         of_features = self._features.describe(counts)
-        phase = self._stopping.phase.value
         processes = describe_processes(
-            self._begun, phase, self._peers.all(), self._generations.values()
+            self._begun, self._stopping.phase.value, self._peers.all(), self._generations.values()
         )
         processes += self._describe_templates()
         for helper in self._helpers:

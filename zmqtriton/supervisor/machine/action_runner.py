@@ -109,8 +109,9 @@ class ActionRunner:
     def _fail(self, action: Any, error: Exception) -> None:
         """End the task of an action that could not be performed."""
         if isinstance(action, _STARTS):
-            reason = Reason.of(Kind.NOT_STARTED, f"it cannot be started: {error}")
-            self._core.events.process_ended(action.serial, reason)
+            self._core.events.process_ended(
+                action.serial, Reason.of(Kind.NOT_STARTED, f"it cannot be started: {error}")
+            )
         elif isinstance(action, actions.Send | actions.Signal):
             self._children.kill(action.serial, f"it cannot be reached: {error}")
         elif make_answer := _ANSWERS_OF_FAILURES.get(type(action)):
@@ -132,8 +133,7 @@ class ActionRunner:
 
     def _close_region(self, action: actions.CloseRegion) -> None:
         self._region_files.close(action.number)
-        readers = self._children.segments.region_closed(action.number)
-        self._core.plan.answer(action.ticket, readers)
+        self._core.plan.answer(action.ticket, self._children.segments.region_closed(action.number))
 
     def _answer(self, action: Any, answer: Promise[Any]) -> None:
         """Answer an action when it is finished."""
@@ -173,8 +173,9 @@ class ActionRunner:
         shared = listeners.for_next_server(self._listeners)
         roles = json.dumps([(bound.role, bound.is_passed) for bound in shared])
         answer = wire.CallResult(action.call_id, 0, "", roles)
-        numbers = [bound.socket.fileno() for bound in shared]
-        self._children.send_several(action.caller, answer, numbers)
+        self._children.send_several(
+            action.caller, answer, [bound.socket.fileno() for bound in shared]
+        )
 
     def _write_log(self, action: actions.Log) -> None:
         level = LEVEL_NUMBERS[action.level]

@@ -112,11 +112,10 @@ class EnvironmentPreparations(HelperOwner):
         """Fail the preparation of a dead process, unless it has answered."""
         if self._processes.pop(serial, None) is not None:
             self._introductions.report_death(serial, reason.text)
-        if serial not in self._waiting:
-            return
-        _, demand, outcome, _ = self._waiting.pop(serial)
-        words = f": {last_words}" if last_words else ""
-        problem = f"{demand} cannot be prepared ({reason.text}){words}"
-        outcome.fail(
-            InternalError(problem).because(Kind.ENVIRONMENT_FAILED, reason, problem=problem)
-        )
+        if serial in self._waiting:
+            _, demand, outcome, _ = self._waiting.pop(serial)
+            words = f": {last_words}" if last_words else ""
+            problem = f"{demand} cannot be prepared ({reason.text}){words}"
+            outcome.fail(
+                InternalError(problem).because(Kind.ENVIRONMENT_FAILED, reason, problem=problem)
+            )

@@ -7,7 +7,6 @@ the model, decides when it is announced and when it is retired. Does no I/O.
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Iterable, Sequence
 from functools import partial
 from typing import Any, Protocol
@@ -96,8 +95,6 @@ class Generation:
         self.readiness: GenerationReadiness = self.instances
         self._plan = plan
         self._introductions = introductions
-        #: The instances that are yet to be started for the first time.
-        self._unstarted_instances: deque[StubPlace] = deque()
         #: The models that it needs to execute.
         self.callees = {
             *blueprint.callees,
@@ -262,8 +259,6 @@ class Generation:
     def remove_instance(self, instance: StubPlace) -> None:
         """End an instance once it has answered its requests."""
         instance.is_being_removed = True
-        if instance in self._unstarted_instances:
-            self._unstarted_instances.remove(instance)
         if instance.state is InstanceState.READY:
             instance.handle(states.DrainRequested())
             if instance.slot.is_passive:
@@ -331,7 +326,7 @@ class Generation:
         if self.state is GenerationState.LOADING:
             if instance.state is InstanceState.FAILED:
                 self._fail(instance.load_failure())
-            elif instance.state is InstanceState.READY and self._unstarted_instances:
+            elif instance.state is InstanceState.READY and self.instances.unstarted:
                 self._begin_next()
             elif all(i.state is InstanceState.READY for i in self.instances):
                 self._transition(states.AllInstancesLoaded())
@@ -397,27 +392,24 @@ class Generation:
         """Create an instance for each slot, and start them."""
         new = [StubPlace(self._plan, place, self) for place in places]
         self.instances += new
-        self._unstarted_instances += new
         self._begin_next()
         return new
 
     def _begin_next(self) -> None:
-        while self._unstarted_instances and (
-            self.blueprint.can_load_in_parallel or not self.instances.is_one_loading
-        ):
-            self.handle(self._unstarted_instances.popleft(), states.StartRequested())
+        for instance in self.instances.unstarted:
+            if self.blueprint.can_load_in_parallel or not self.instances.is_one_loading:
+                self.handle(instance, states.StartRequested())
 
     def choose_template(self, assignment: Assignment) -> Template | None:
         """Return the origin of the next instance; None if that loads by itself."""
         blueprint = self.blueprint
         if self.template is None and blueprint.instances and not self.environment.host:
             place = blueprint.first_slot._replace(name="template")
-            has_threads = blueprint.instances == THREADS
             self.template = Template(
                 self._plan.new_serial(),
                 self._load_of(place, is_asked=False),
                 blueprint.max_load_s,
-                has_threads,
+                blueprint.instances == THREADS,
                 self.choose_spare(place, assignment._replace(cores=())),
                 self._find_origin(),
             )

@@ -62,8 +62,9 @@ async def change_groups(
     present = generation.instances.staying
     before = [instance.slot for instance in present]
     claim([*before, *finished.slots])
-    usable = [i for i in present if i.state is not InstanceState.FAILED]
-    kept, lacking = match_slots(usable, finished.slots)
+    kept, lacking = match_slots(
+        [i for i in present if i.state is not InstanceState.FAILED], finished.slots
+    )
     surplus = [i for i in present if i not in kept]
     new = generation.add_instances(lacking)
     await plan.until(lambda: find_failure(new) or all(i.state is InstanceState.READY for i in new))
@@ -165,13 +166,13 @@ class Roll:
             raise NeedsNewGeneration("its configuration has changed, too")
 
     def _is_decided(self, starting: StubPlace) -> bool:
-        is_ready = starting.state is InstanceState.READY
-        return is_ready or self._find_problem(starting) is not None
+        return starting.state is InstanceState.READY or self._find_problem(starting) is not None
 
     def _find_problem(self, starting: StubPlace) -> ZmqTritonError | None:
         """Return the reason why the roll must stop; a new instance may have died when ready."""
-        died = (one for one in self._replacements if one.death_reason)
-        failed = find_failure([starting]) or next(died, None)
+        failed = find_failure([starting]) or next(
+            (one for one in self._replacements if one.death_reason), None
+        )
         return self._problem or (failed.load_failure(self._progress) if failed else None)
 
     @property

@@ -337,12 +337,11 @@ class Load:
 
     def _end(self, error: ZmqTritonError | None) -> None:
         """End the load, with an error or without. Only the first end counts."""
-        if self.ended.is_over:
-            return
-        if self._has_begun:
-            self._context.load_slots.release(self._model.name)
-        if error is None:
-            self.ended()
-        else:
-            self.ended.fail(error)
-        self._context.listener.load_ended(self._model.name)
+        if not self.ended.is_over:
+            if self._has_begun:
+                self._context.load_slots.release(self._model.name)
+            if error is None:
+                self.ended()
+            else:
+                self.ended.fail(error)
+            self._context.listener.load_ended(self._model.name)

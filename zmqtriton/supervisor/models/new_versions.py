@@ -84,8 +84,9 @@ class NewVersions:
         )
         for number in blueprint.versions:
             version = self._model.versions.setdefault(number, ServedVersion(blueprint.name, number))
-            text = f"{verb}: {blueprint.name}:{number}{aim}"
-            self._context.plan.log("I", text, model=blueprint.name, version=number)
+            self._context.plan.log(
+                "I", f"{verb}: {blueprint.name}:{number}{aim}", model=blueprint.name, version=number
+            )
             if version.transition(states.LoadStarted()):
                 self._model.publish(version)
             change = None if renews else _change_in_place(blueprint, version, can_roll=can_roll)
@@ -140,8 +141,7 @@ class NewVersions:
             is_first = self._model.versions[number].generation is None
             # the first time in Triton's words
             text = UNLOADED.text if is_first else f"version {failed} could not be loaded"
-            reason = Reason.of(Kind.OTHER_VERSION_FAILED, text, versions=failed)
-            self._refuse(number, reason)
+            self._refuse(number, Reason.of(Kind.OTHER_VERSION_FAILED, text, versions=failed))
             generation.abort(UNLOADED)
 
     def drop(self, number: int) -> bool:

@@ -59,8 +59,9 @@ class LoadSlots:
         while self._free and self._waiting:
             model, turn = self._waiting.popleft()
             self._free -= 1
-            late = partial(self.release, model)
-            self._holders[model] = self._plan.call_later(self._patience_s, late)
+            self._holders[model] = self._plan.call_later(
+                self._patience_s, partial(self.release, model)
+            )
             turn()
 
 

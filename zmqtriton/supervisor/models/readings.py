@@ -96,8 +96,9 @@ class ModelReadings:
         answer is left out, or its last listing is used. Raises ZmqTritonError.
         """
         remote = await self._source.list_remote() if self._source is not None else ()
-        make = partial(
-            ListRepository, remote_models=remote, is_patient=is_patient, is_urgent=is_urgent
+        listing: RepositoryNames = await self._plan.ask(
+            partial(
+                ListRepository, remote_models=remote, is_patient=is_patient, is_urgent=is_urgent
+            )
         )
-        listing: RepositoryNames = await self._plan.ask(make)
         return listing

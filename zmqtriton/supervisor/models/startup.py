@@ -247,12 +247,11 @@ class Startup:
             if name not in self._server.models:
                 self._plan.log("I", f"model '{name}' was added")
             model = self._server.get_or_create_model(name)
-            if is_silent(problem):
-                continue
-            model.history.is_directory_gone = False
-            if not model.is_loading:
-                model.was_explicitly_loaded = True
-                model.poll(min(SETTLE_S, self._policy.poll_s))
+            if not is_silent(problem):
+                model.history.is_directory_gone = False
+                if not model.is_loading:
+                    model.was_explicitly_loaded = True
+                    model.poll(min(SETTLE_S, self._policy.poll_s))
         for model in [m for m in self._server.models.values() if m.is_gone_from(listing)]:
             self._plan.log("I", f"model '{model.name}' was removed")
             model.history.record_gone()

@@ -153,9 +153,9 @@ class Peers:
         if self._is_leaving or self.is_stopping:
             error = Unavailable("the server is stopping: send the call to another one")
             self._plan.enqueue(Send(serial, wire.CallResult(call, error.number, error.text, "")))
-            return
-        self._peers[serial] = ServerProcess(serial, GUEST)
-        self._plan.enqueue(AdmitGuest(serial))
+        else:
+            self._peers[serial] = ServerProcess(serial, GUEST)
+            self._plan.enqueue(AdmitGuest(serial))
 
     def _introduce(self, peer: ServerProcess) -> None:
         # Gunicorn's workers are in the process group of their arbiter and die with it; a guest is
@@ -367,10 +367,10 @@ class Peers:
         if not peer.is_introduced and peer.role != BROKER:
             # It does not even know who it is and has nothing to finish.
             self._plan.enqueue(Signal(peer.serial, int(signal.SIGKILL), group=True))
-            return
-        self._plan.enqueue(Send(peer.serial, wire.Shutdown(within_ms)))
-        if peer.role == ARBITER:
-            self._plan.enqueue(Signal(peer.serial, int(signal.SIGTERM)))
+        else:
+            self._plan.enqueue(Send(peer.serial, wire.Shutdown(within_ms)))
+            if peer.role == ARBITER:
+                self._plan.enqueue(Signal(peer.serial, int(signal.SIGTERM)))
 
 
 def _describe_deaths(role: str, count: int, reason: str) -> str:

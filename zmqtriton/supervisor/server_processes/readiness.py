@@ -81,8 +81,7 @@ class ReadinessChecks(HelperOwner):
         return self._open[serial].answer
 
     def _on_timeout(self, name: str, answer: Promise[bool]) -> None:
-        text = f"'{name}': is_ready() takes more than {ANSWER_TIMEOUT_S:g} seconds"
-        self._plan.log("W", text)
+        self._plan.log("W", f"'{name}': is_ready() takes more than {ANSWER_TIMEOUT_S:g} seconds")
         answer(False)
 
     def handle_result(self, serial: int, answer: wire.CallResult) -> bool:

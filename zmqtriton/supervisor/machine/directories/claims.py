@@ -91,8 +91,9 @@ def claim_storage(places: Iterable[str], group: int | None = None) -> RuntimeDir
             admit_group(claimed.path, group)
         return claimed
     except OSError as error:
-        text = f"models of stores cannot be kept in '{parent}': {error.strerror or error}"
-        raise DirectoryError(text) from error
+        raise DirectoryError(
+            f"models of stores cannot be kept in '{parent}': {error.strerror or error}"
+        ) from error
 
 
 class ControlOpener(Protocol):
@@ -170,7 +171,8 @@ class DirectoryMending:
         for name in LOCAL_SOCKETS:
             with suppress(FileNotFoundError):
                 os.unlink(local_service_path(str(runtime), name))
-        services = bind_local_services(self._options, runtime, self._claims.users.group)
-        for name, bound in services.items():
+        for name, bound in bind_local_services(
+            self._options, runtime, self._claims.users.group
+        ).items():
             self._sockets[name].socket.close()
             self._sockets[name] = listeners.BoundSocket(name, bound)

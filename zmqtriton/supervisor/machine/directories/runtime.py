@@ -119,11 +119,11 @@ class RuntimeDirectory:
         for name in _LINKS:
             if name != _CONTROL and not os.path.lexists(self.path / name):
                 (self.named / name).unlink(missing_ok=True)
-                continue
-            draft = self.path / _DRAFT
-            draft.unlink(missing_ok=True)
-            draft.symlink_to(f"{self.path.name}/{name}")
-            draft.rename(self.named / name)
+            else:
+                draft = self.path / _DRAFT
+                draft.unlink(missing_ok=True)
+                draft.symlink_to(f"{self.path.name}/{name}")
+                draft.rename(self.named / name)
 
     @property
     def is_hidden(self) -> bool:
@@ -186,8 +186,9 @@ def claim(
             claimed.admit(group)
         except OSError as error:
             claimed.remove()
-            text = f"cannot let the group {group} into '{claimed.path}': {error.strerror}"
-            raise DirectoryError(text) from error
+            raise DirectoryError(
+                f"cannot let the group {group} into '{claimed.path}': {error.strerror}"
+            ) from error
     return claimed
 
 
@@ -334,11 +335,10 @@ def bind_local_services(
     admitted = models
     try:
         for name, service in services_of(options).items():
-            if not service.has_socket:
-                continue
-            group = _group_of(options, service, admitted)
-            admitted = admitted if group is None else group
-            sockets[name] = _bind(name, service, directory, group)
+            if service.has_socket:
+                group = _group_of(options, service, admitted)
+                admitted = admitted if group is None else group
+                sockets[name] = _bind(name, service, directory, group)
     except DirectoryError:
         for bound in sockets.values():
             bound.close()
@@ -375,8 +375,9 @@ def _bind(name: str, service: Process, directory: Path, group: int | None) -> so
         bound.close()
         with suppress(FileNotFoundError):
             os.unlink(path)
-        text = f"{option_of(service.on)}: cannot make the socket '{path}': {error.strerror}"
-        raise DirectoryError(text) from error
+        raise DirectoryError(
+            f"{option_of(service.on)}: cannot make the socket '{path}': {error.strerror}"
+        ) from error
     return bound
 
 

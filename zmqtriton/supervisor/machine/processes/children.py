@@ -179,12 +179,10 @@ class Children:
     def kill(self, serial: int, reason: str) -> None:
         """Kill a process with which communication failed, or drop a caller."""
         child = self._children.get(serial)
-        if child is None:
-            return
-        if child.pid and not child.is_users:
+        if child is not None and child.pid and not child.is_users:
             _log.error("process %d is killed: %s", child.pid, reason)
             self.signal(serial, signal.SIGKILL, group=child.process is not None)
-        else:
+        elif child is not None:
             self.remove(child, processes.ended(reason))
 
     # --------------------------------------------------------------- talking
@@ -222,8 +220,9 @@ class Children:
         if has_backlog != child.is_watched_for_writing:
             child.is_watched_for_writing = has_backlog
             events = selectors.EVENT_READ | (selectors.EVENT_WRITE if has_backlog else 0)
-            handler = partial(self._handle_lifeline_event, child)
-            self._selector.modify(child.lifeline, events, handler)
+            self._selector.modify(
+                child.lifeline, events, partial(self._handle_lifeline_event, child)
+            )
 
     def _handle_lifeline_event(self, child: Child) -> None:
         """Handle what a child has sent; it ends if that fails."""
@@ -264,8 +263,10 @@ class Children:
         if child.lifeline.malformed != before:
             self._listener.messages_malformed(child.lifeline.malformed - before)
             if not before:
-                text = "process %d sent a malformed message; further ones will only be counted"
-                _log.warning(text, child.pid)
+                _log.warning(
+                    "process %d sent a malformed message; further ones will only be counted",
+                    child.pid,
+                )
 
     def _handle_fork_message(self, child: Child, message: Any) -> None:
         """Handle a message of a process that forks, which a model may have made."""
@@ -341,8 +342,7 @@ class Children:
         if child.is_guest:
             if number == signal.SIGKILL:  # it is the user's process, which goes on without us
                 child.lifeline.hang_up()
-            return
-        if child.guest:
+        elif child.guest:
             self.guests.signal(child, number)
         elif child.process is not None:
             child.process.signal(number, group, thread)
@@ -425,10 +425,10 @@ class Children:
             if child.process is None:
                 if child.serial in self._children:  # an instance leaves with its guest
                     self.remove(child, processes.ended("the server has ended"))
-                continue
-            left_s = max(0.0, deadline_s - time.monotonic())
-            if not processes.await_ends([child.process.pidfd], left_s):
-                self._handle_process_exit(child)
+            else:
+                left_s = max(0.0, deadline_s - time.monotonic())
+                if not processes.await_ends([child.process.pidfd], left_s):
+                    self._handle_process_exit(child)
         self._last_pages.close()
         self._outputs.close()
         self.stacks.close()

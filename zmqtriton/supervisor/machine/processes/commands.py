@@ -120,8 +120,7 @@ def role_command(
 
 def _command_of(role: str, lifeline: int) -> list[str]:
     """Return the command of a process. Raises InternalError for a missing add-on."""
-    name = role.removeprefix(ADD_ON)
-    module = _MODULES.get(role) or addons.processes().get(name, ("",))[0]
+    module = _MODULES.get(role) or addons.processes().get(role.removeprefix(ADD_ON), ("",))[0]
     if not module:
         raise InternalError(f"the process '{role}' is an add-on that is not installed")
     return [sys.executable, "-m", module, "--lifeline", str(lifeline)]
@@ -207,8 +206,7 @@ def withheld(
         return {name: name for name in sorted(environment) if not passing.fullmatch(name)}
     urls = list(filter(is_remote, repositories))
     stores = STORES.first_of(addons.offers()) if urls else None
-    of_stores = stores.credentials(urls) if stores else ()
-    kept = _pattern((*_OWN, *of_stores))
+    kept = _pattern((*_OWN, *(stores.credentials(urls) if stores else ())))
     return {name: "*" for name in sorted(environment) if kept.fullmatch(name)}
 
 

@@ -204,8 +204,9 @@ def describe_exit_status(status: int) -> Reason:
         name = signal.Signals(-status).name
     except ValueError:
         name = f"signal {-status}"
-    kind = Kind.CRASHED if -status in _CRASHES else Kind.KILLED
-    return Reason.of(kind, f"killed by {name}", signal=name)
+    return Reason.of(
+        Kind.CRASHED if -status in _CRASHES else Kind.KILLED, f"killed by {name}", signal=name
+    )
 
 
 def spawn(

@@ -95,14 +95,13 @@ class Spawner:
             return
         cores, variables = action.assignment
         cores = cores or cores_of_policy(self._options.host_policy, action.host_policy)
-        user = self._users.get(action.environment.user)
         spec = StubSpec(
             action.serial,
             action.environment,
             stub,
             page,
             cores,
-            user,
+            self._users.get(action.environment.user),
             action.quota,
             action.template,
             action.spare,

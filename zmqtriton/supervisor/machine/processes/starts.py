@@ -148,14 +148,16 @@ class Starts:
             self._children.begin(child, process, reading, stub)
 
     def spawn_fork_server(self, serial: int) -> None:
-        mark = stub_mark.mark(self._directory, serial)
         self.spawn(
             serial,
             commands.fork_server_command,
             child=Child(serial, can_fork=True),
             is_stub=True,
             oom_score=processes.oom_score_of("fork-server"),
-            environment={**self.model_variables, stub_mark.VARIABLE: mark},
+            environment={
+                **self.model_variables,
+                stub_mark.VARIABLE: stub_mark.mark(self._directory, serial),
+            },
             keeps_privileges=True,
         )
         if self._children.find(serial) is not None:
@@ -174,8 +176,11 @@ class Starts:
     def _variables(self, environment: Environment, serial: int) -> dict[str, str | None]:
         """Return the variables of a process of models that differ from the server's own."""
         overrides = variable_overrides(environment, os.environ)
-        mark = {stub_mark.VARIABLE: stub_mark.mark(self._directory, serial)}
-        return {**self.model_variables, **overrides, **mark}
+        return {
+            **self.model_variables,
+            **overrides,
+            stub_mark.VARIABLE: stub_mark.mark(self._directory, serial),
+        }
 
     def spawn_stub(self, spec: StubSpec) -> None:
         """Start a stub, or a template, as a new program."""
@@ -264,8 +269,12 @@ class Starts:
             inherited = self._own_descriptors(spec)
             for listener in inherited[1:]:
                 ends.callback(os.close, listener)
-            passed = (theirs.fileno(), *inherited, writing)
-            origin.lifeline.send(wire.Call(spec.serial, "fork", json.dumps(request)), *passed)
+            origin.lifeline.send(
+                wire.Call(spec.serial, "fork", json.dumps(request)),
+                theirs.fileno(),
+                *inherited,
+                writing,
+            )
             own.pop_all()
         child = _stub_child(spec)
         child.lifeline = Lifeline(ours)

@@ -145,9 +145,9 @@ class Templates:
         origin = self._templates.get(template.own.origin)
         if origin is None or origin.ready_at_s is None:
             self._load_anew(number, "the template that has it had died")
-            return
-        request = origin.requests[number] = _Request(template.first.of_template())
-        self._ask(origin, request)
+        else:
+            request = origin.requests[number] = _Request(template.first.of_template())
+            self._ask(origin, request)
 
     def _load_anew(self, number: int, why: str) -> None:
         """Start the template as a new process, and report why."""
@@ -210,8 +210,7 @@ class Templates:
 
     def answered(self, number: int, serial: int, pid: int, error: str) -> None:
         """Adopt a new stub that has reported its pid; pid 0 means that the fork failed."""
-        sharing = (t for t in self._sharing(number).values() if serial in t.requests)
-        template = next(sharing, None)
+        template = next((t for t in self._sharing(number).values() if serial in t.requests), None)
         request = template and template.requests[serial]
         if not template or not request or not request.pending:
             return  # too late: its lifeline is closed, so it exits
@@ -262,8 +261,7 @@ class Templates:
         else:
             why = template.failure.reason
         for request in list(template.requests.values()):
-            is_lost = ready_at_s is None or request.tries >= _MAX_TRIES
-            if is_lost or request.spec.is_template:
+            if ready_at_s is None or request.tries >= _MAX_TRIES or request.spec.is_template:
                 self._fail(template, request, why)
             elif request.pending is not None:
                 request.pending.drop()
