@@ -158,8 +158,7 @@ def missing_calls() -> Iterator[str]:
             call()
         except (OSError, AttributeError) as failure:
             reason = getattr(failure, "strerror", None) or str(failure)
-            kernel = os.uname().release
-            yield f"{name}() does not work here: {reason} (kernel {kernel}, {libc})"
+            yield f"{name}() does not work here: {reason} (kernel {os.uname().release}, {libc})"
             if name == "prlimit64":
                 return  # the others look at limits
 

@@ -15,7 +15,7 @@ import re
 import time
 from collections import deque
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Any, NamedTuple
 
 from zmqtriton_floor.logs import LEVEL_NUMBERS, name_requests
@@ -114,14 +114,13 @@ class LogRing(logging.Handler):
         """
         with self._held():
             first = self._lines[0].number if self._lines else self._last + 1
-            lost = max(0, first - after - 1) if after else 0
             lines = [
                 line for line in self._lines if line.number > after and _concerns_model(line, model)
             ]
             return {
                 "lines": [line._asdict() for line in lines[-limit:]],
                 "last": self._last,
-                "lost": lost,
+                "lost": max(0, first - after - 1) if after else 0,
                 "begins_s": self._lines[0].time_s if first > 1 and self._lines else 0.0,
                 "started_s": self._started_s,
             }
@@ -186,10 +185,8 @@ def read_written(written: str, pid: int, now_s: float) -> KeptLine:
     match = _HEAD.fullmatch(written)
     if match is not None:
         text = match["text"]
-        try:
+        with suppress(ValueError):  # the texts are not quoted
             text = json.loads(text)
-        except ValueError:  # the texts are not quoted
-            text = match["text"]
         level = match["letter"] or match["level"]
         origin = int(match["pid"]), match["file"], int(match["line"])
         return KeptLine(0, now_s, level, *origin, "", "", str(text))

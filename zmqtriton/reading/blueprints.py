@@ -79,9 +79,8 @@ class _Configuration:
 
     def finish_ensemble(self, members: Mapping[str, FinalConfig]) -> FinalConfig:
         """Return the final configuration, given those of the members. Raises ConfigError."""
-        protos = {name: one.proto for name, one in members.items()}
         try:
-            complete = complete_ensemble(self.config, protos)
+            complete = complete_ensemble(self.config, {n: one.proto for n, one in members.items()})
         except ConfigError as error:
             raise self._located(error.problem) from None
         labels = inherit_labels(
@@ -117,8 +116,10 @@ def _with_functions(blueprint: Blueprint, configuration: _Configuration) -> Blue
 def _scaled(blueprint: Blueprint, configuration: _Configuration, scale: Scale) -> Blueprint:
     """Return a blueprint with another number of instances. Raises InvalidArgument."""
     if isinstance(blueprint.environment, Environment) and blueprint.environment.host:
-        text = "is run by the process that has bound it, which decides about its instances"
-        raise InvalidArgument(f"model '{blueprint.name}' {text}")
+        raise InvalidArgument(
+            f"model '{blueprint.name}' is run by the process that has bound it, which decides "
+            "about its instances"
+        )
     scaled = scaled_config(configuration.config, scale)
     expected = expected_slots(scaled, configuration.host)
     changed = replace(

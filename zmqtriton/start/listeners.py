@@ -211,8 +211,10 @@ def all_ports(options: Options) -> dict[str, int]:
 
 def port_fields() -> dict[str, str]:
     """Return the fields of the options with ports, by role."""
-    own = ((service.role, service.port) for service in _PASSABLE.values())
-    return dict((*own, *((port.name, port.number) for port in addons.ports())))
+    return {
+        **{service.role: service.port for service in _PASSABLE.values()},
+        **{port.name: port.number for port in addons.ports()},
+    }
 
 
 def served_too(role: str) -> tuple[str, ...]:
@@ -232,7 +234,6 @@ def bind_all(
     Sockets that another server offers are taken if they have these ports; grpcio's sockets are
     added to the other server's. Raises PortError; then nothing stays bound.
     """
-    is_native = options.grpc_transport == "native"
     sharing = _shared_roles(options, is_replacing=bool(offered))
     listeners = dict(adopted)
     try:
@@ -249,7 +250,7 @@ def bind_all(
                 )
         if listeners.get(GRPC) is offered.get(GRPC, ""):
             listeners |= {r: each for r, each in offered.items() if r == GRPC_OTHER_FAMILY}
-        elif is_native and GRPC in listeners and GRPC not in adopted:
+        elif options.grpc_transport == "native" and GRPC in listeners and GRPC not in adopted:
             other = _bind_other_family(options, listeners[GRPC], sharing[GRPC])
             if other is not None:
                 listeners[GRPC_OTHER_FAMILY] = BoundSocket(GRPC_OTHER_FAMILY, other)

@@ -11,7 +11,7 @@ import dataclasses
 import logging
 import os
 import stat
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -159,13 +159,11 @@ def hide_from_command_line(options: Options) -> None:
             ctypes.memset(start + position, ord("*"), size)
 
 
-def _find_values(command_line: bytes, values: Iterable[str]) -> list[tuple[int, int]]:
+def _find_values(command_line: bytes, values: Iterable[str]) -> Iterator[tuple[int, int]]:
     """Return the positions and lengths of keys in a command line."""
-    places = []
     position = 0
     for word in command_line.split(b"\0"):
         for value in {value.encode() for value in values}:
             if word.endswith(b"=" + value):
-                places.append((position + len(word) - len(value), len(value)))
+                yield position + len(word) - len(value), len(value)
         position += len(word) + 1
-    return places

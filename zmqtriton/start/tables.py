@@ -43,8 +43,8 @@ EXTENSION = Hook[str]("protocol.extension")
 
 def extensions(options: Options) -> list[str]:
     """Return the extensions of the protocol that the server has with these options."""
-    own = f"zmqtriton({full_version()})"
-    return [*EXTENSIONS, own, *EXTENSION.words_in(addons.offers_in_use(options.value))]
+    of_add_ons = EXTENSION.words_in(addons.offers_in_use(options.value))
+    return [*EXTENSIONS, f"zmqtriton({full_version()})", *of_add_ons]
 
 
 def startup_tables(

@@ -104,20 +104,7 @@ class SupervisorCore:
         preparations = EnvironmentPreparations(plan, self._introductions)
         self.readiness = ReadinessChecks(plan, self.generations)
         of_features = (one for each in self._features for one in each.helpers)
-        self._context = ModelContext(
-            plan=plan,
-            introductions=self._introductions,
-            audience=audience,
-            load_slots=LoadSlots(plan, policy.load_slots, policy.load_slot_timeout_s),
-            generations=self.generations,
-            ensemble_members=EnsembleMembers(self),
-            load_order=LoadOrder(self),
-            retirements=self._leaving,
-            preparations=preparations,
-            readings=self._readings,
-            listener=self._features,
-            policy=policy,
-        )
+        self._context = self._surroundings(preparations, audience)
         self._connect(info, [preparations, tasks, *of_features, self.readiness], pid)
 
     def _connect(self, info: ServerInfo, helpers: Sequence[HelperOwner], pid: int) -> None:
@@ -171,6 +158,25 @@ class SupervisorCore:
             acknowledgements=self._acknowledgements,
         )
 
+    def _surroundings(
+        self, preparations: EnvironmentPreparations, audience: Audience
+    ) -> ModelContext:
+        plan, policy = self.plan, self._policy
+        return ModelContext(
+            plan=plan,
+            introductions=self._introductions,
+            audience=audience,
+            load_slots=LoadSlots(plan, policy.load_slots, policy.load_slot_timeout_s),
+            generations=self.generations,
+            ensemble_members=EnsembleMembers(self),
+            load_order=LoadOrder(self),
+            retirements=self._leaving,
+            preparations=preparations,
+            readings=self._readings,
+            listener=self._features,
+            policy=policy,
+        )
+
     def _control_calls(self, info: ServerInfo, loads: LoadCalls) -> ControlCallHandler:
         """Put together the table of control calls, from the core's own calls and the features'."""
         tables = [
@@ -193,8 +199,9 @@ class SupervisorCore:
     def start(self, started_s: float) -> None:
         """Start the server; the first call. `started_s` is the wall clock."""
         self.status.started(started_s)
-        ended = self._introductions.ended_generations
-        self.plan.server.whenever(lambda: ended, self._forget_generations)
+        self.plan.server.whenever(
+            lambda: self._introductions.ended_generations, self._forget_generations
+        )
         self._peers.start()
         self._notification.begin()
         if self._policy.early_liveness:

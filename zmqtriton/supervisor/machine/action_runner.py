@@ -102,9 +102,8 @@ class ActionRunner:
 
     def _run(self, action: actions.Action) -> None:
         """Perform an action; a failure ends the task of this action, and no other."""
-        handler = _HANDLERS[type(action)]
         with guarded(type(action).__name__, lambda error: self._fail(action, error)):
-            handler(self, action)
+            _HANDLERS[type(action)](self, action)
 
     def _fail(self, action: Any, error: Exception) -> None:
         """End the task of an action that could not be performed."""
@@ -137,8 +136,7 @@ class ActionRunner:
 
     def _answer(self, action: Any, answer: Promise[Any]) -> None:
         """Answer an action when it is finished."""
-        plan = self._core.plan
-        answer.at_end(lambda: plan.answer(action.ticket, answer.error or answer.value))
+        answer.at_end(lambda: self._core.plan.answer(action.ticket, answer.error or answer.value))
 
     def _answer_later(self, action: Any, steps: Coroutine[Promise[Any], None, Any]) -> None:
         """Answer an action when its story has ended."""

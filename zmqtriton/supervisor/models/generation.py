@@ -441,8 +441,7 @@ class Generation:
     def record_kept(self, report: wire.Kept) -> None:
         """Record the template's report on the objects that it has kept, and log it."""
         self.kept = report
-        what = "kept" if report.is_kept else "is loaded again:"
-        text = f"{self.label} {what} {report.text}"
+        text = f"{self.label} {'kept' if report.is_kept else 'is loaded again:'} {report.text}"
         self._plan.log("I", text, model=self.blueprint.name, version=self.version)
 
     def _end_template(self, *, at_once: bool = False) -> None:
@@ -477,8 +476,9 @@ class Generation:
         load = self._load_of(place, is_asked=self._is_to_complete_config(instance))
         # the broker kills this group if the supervisor dies; a guest is not ours
         group = 0 if self.environment.host else instance.pid
-        introduced = self._introductions.introduce(instance.serial, "stub", place.name, group)
-        introduced.at_end(lambda: self._plan.enqueue(Send(instance.serial, load)))
+        self._introductions.introduce(instance.serial, "stub", place.name, group).at_end(
+            lambda: self._plan.enqueue(Send(instance.serial, load))
+        )
 
     def _is_to_complete_config(self, instance: StubPlace) -> bool:
         """True if the model in this instance is asked for the configuration."""

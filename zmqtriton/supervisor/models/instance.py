@@ -20,7 +20,7 @@ from zmqtriton.supervisor.actions import Assignment, Send, Signal, SpawnStub, Te
 from zmqtriton.supervisor.backoff import MAX_DEATHS, PROVEN_AFTER_S, Backoff
 from zmqtriton.supervisor.finalize_turns import FinalizeTurns
 from zmqtriton.supervisor.plan import Plan, PlanTimer
-from zmqtriton.supervisor.states import ALIVE_STATES, InstanceState
+from zmqtriton.supervisor.states import ALIVE_STATES, OVER_STATES, InstanceState
 from zmqtriton_floor import wire
 from zmqtriton_floor.errors import (
     InternalError,
@@ -235,8 +235,8 @@ class StubPlace:
         self._plan.log("I", f"TRITONBACKEND_ModelInstanceInitialize: {where}")
         owner, blueprint = self._owner, self._owner.blueprint
         artifact = blueprint.versions[self.version].path.rpartition("/")[2]
-        text = f"{self.name} on {_device_of(self.slot)} using artifact '{artifact}'"
-        self._plan.log("V", f"Creating instance {text}")
+        where = _device_of(self.slot)
+        self._plan.log("V", f"Creating instance {self.name} on {where} using artifact '{artifact}'")
         assignment = owner.place(self)
         template = owner.choose_template(assignment)
         self._is_thread = template is not None and template.has_threads
@@ -486,5 +486,4 @@ class InstanceSet(list[StubPlace]):
 
     def discard_removed(self) -> None:
         """Forget instances that have been removed and have ended."""
-        ended = (InstanceState.STOPPED, InstanceState.FAILED)
-        self[:] = [i for i in self if not (i.is_being_removed and i.state in ended)]
+        self[:] = [i for i in self if not (i.is_being_removed and i.state in OVER_STATES)]

@@ -21,14 +21,12 @@ from typing import Protocol
 from zmqtriton.reading.blueprint import Blueprint, FinalConfig, InstanceSlot
 from zmqtriton.supervisor.models.instance import InstanceSet, StubPlace
 from zmqtriton.supervisor.plan import Plan
-from zmqtriton.supervisor.states import InstanceState
+from zmqtriton.supervisor.states import OVER_STATES, InstanceState
 from zmqtriton_floor.errors import ZmqTritonError
 
 #: Claims the rate limiter's resources for these slots. Raises ZmqTritonError if one of them could
 #: never execute.
 ClaimResources = Callable[[Sequence[InstanceSlot]], None]
-
-_OVER = frozenset({InstanceState.FAILED, InstanceState.STOPPED})
 
 
 class ChangedGeneration(Protocol):
@@ -84,7 +82,7 @@ async def change_groups(
 
 def find_failure(new: Iterable[StubPlace]) -> StubPlace | None:
     """Return a new instance that could not be started, if there is one."""
-    return next((one for one in new if one.state in _OVER and one.death_reason), None)
+    return next((one for one in new if one.state in OVER_STATES and one.death_reason), None)
 
 
 def match_slots(
@@ -177,6 +175,5 @@ class Roll:
 
     @property
     def _progress(self) -> str:
-        if not self._replacements:
-            return ""
-        return f" ({len(self._replacements)} of {self._count} instances have the new code)"
+        count = len(self._replacements)
+        return f" ({count} of {self._count} instances have the new code)" if count else ""

@@ -305,9 +305,8 @@ class Load:
         """
         self._scope.cancel()
         numbers = self._new.abort(why, has_failed=has_failed) if self._new is not None else []
-        name = self._model.name
         texts = "".join(f"version {n} is at UNAVAILABLE state: {why.text};\n" for n in numbers)
-        self._end(Unavailable(f"load failed for model '{name}': {texts or why.text}"))
+        self._end(Unavailable(f"load failed for model '{self._model.name}': {texts or why.text}"))
 
     def drop_version(self, number: int) -> None:
         """Continue without a version that is being unloaded."""

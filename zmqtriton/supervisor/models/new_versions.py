@@ -207,8 +207,11 @@ class NewVersions:
             generation = EnsembleGeneration(*parts, around.ensemble_members)
             limit = self._blueprint.ensemble.max_inflight_requests
             if limit:
-                text = f"Ensemble model '{self._model.name}' configured with max_inflight_requests"
-                around.plan.log("I", f"{text}: {limit}")
+                around.plan.log(
+                    "I",
+                    f"Ensemble model '{self._model.name}' configured with max_inflight_requests: "
+                    f"{limit}",
+                )
         generation.predecessor = None if self._renews else self._predecessor(number)
         around.generations[generation.number] = self._generations[number] = generation
 
@@ -255,8 +258,9 @@ class NewVersions:
         largest = json.loads(blueprint.backend_settings).get(_LARGEST_BATCH)
         if largest is not None:
             plan.log("V", f"Adding default backend config setting: {_LARGEST_BATCH},{largest}")
-        text = f"{blueprint.name} (version {generation.version})"
-        plan.log("V", f"TRITONBACKEND_ModelInitialize: {text}")
+        plan.log(
+            "V", f"TRITONBACKEND_ModelInitialize: {blueprint.name} (version {generation.version})"
+        )
         if generation.final_config is not None:
             plan.log("V", "model configuration:\n", document=generation.final_config.config)
 

@@ -166,8 +166,10 @@ class Startup:
             shown = ", ".join(f"{name} ({phase})" for name, phase in phases[:_MAX_PHASES])
             more = len(phases) - _MAX_PHASES
             shown += f" and {more} more" if more > 0 else ""
-            took_s = self._plan.now_s - began_s
-            self._plan.log("I", f"still starting after {took_s:.0f} s, waiting for {shown}")
+            self._plan.log(
+                "I",
+                f"still starting after {self._plan.now_s - began_s:.0f} s, waiting for {shown}",
+            )
             await self._plan.pause(_EVERY_S)
 
     def _find_phases(self) -> list[tuple[str, str]]:

@@ -161,8 +161,9 @@ class Peers:
         # Gunicorn's workers are in the process group of their arbiter and die with it; a guest is
         # not this server's to kill; the announcer tells of the supervisor's death, and then ends.
         group = peer.pid if peer.role not in (HTTP, GUEST, *TELLING) else 0
-        introduced = self._introductions.introduce(peer.serial, peer.role, peer.role, group)
-        introduced.at_end(partial(self._send_state, peer))
+        self._introductions.introduce(peer.serial, peer.role, peer.role, group).at_end(
+            partial(self._send_state, peer)
+        )
 
     def _send_state(self, peer: ServerProcess) -> None:
         peer.is_introduced = True
@@ -342,9 +343,8 @@ class Peers:
         """Let frontends send their clients away: the server stops."""
         self._is_leaving = True
         self.port_sharing.send_elsewhere()
-        hearers = self.serials(READINESS_ROLES)
         retirement = wire.Retire(0, 0, int(self.has_successor))
-        self._plan.enqueue(*(Send(serial, retirement) for serial in hearers))
+        self._plan.enqueue(*(Send(each, retirement) for each in self.serials(READINESS_ROLES)))
 
     def stop_frontends(self, within_ms: int) -> None:
         """Let frontends finish their open requests and end."""
@@ -374,6 +374,5 @@ class Peers:
 
 
 def _describe_deaths(role: str, count: int, reason: str) -> str:
-    if not count:
-        return ""
-    return f"the {role} process dies again and again, {count} times lately; the last time: {reason}"
+    text = f"the {role} process dies again and again, {count} times lately; the last time: {reason}"
+    return text if count else ""

@@ -158,13 +158,13 @@ class DirectoryMending:
             directory.show()
         except (OSError, DirectoryError) as error:
             _log.debug("the runtime directory cannot be made again: %s", error)
-            return
-        for role in _LISTENING_ROLES:
-            if role in self._serials:
-                self._children.kill(
-                    self._serials[role], "its socket was removed from the runtime directory"
-                )
-        _log.info("the runtime directory '%s' is there again", directory.path)
+        else:
+            for role in _LISTENING_ROLES:
+                if role in self._serials:
+                    self._children.kill(
+                        self._serials[role], "its socket was removed from the runtime directory"
+                    )
+            _log.info("the runtime directory '%s' is there again", directory.path)
 
     def _bind_local_services(self) -> None:
         runtime = self._claims.runtime.path

@@ -315,12 +315,10 @@ def remove_stale(parent: Path) -> None:
 def find_candidates(parent: Path) -> Iterator[Path]:
     """Return directories that look like those of this user's servers."""
     for path in sorted(parent.glob(f"{PREFIX}*")):
-        try:
+        with suppress(OSError):  # it has just been removed
             status = path.lstat()
-        except OSError:
-            continue
-        if stat.S_ISDIR(status.st_mode) and status.st_uid == os.geteuid():
-            yield path
+            if stat.S_ISDIR(status.st_mode) and status.st_uid == os.geteuid():
+                yield path
 
 
 def bind_local_services(

@@ -299,10 +299,8 @@ class Children:
     def _adopt_worker(self, pid: int, descriptor: int) -> None:
         child = Child(self._listener.worker_forked(pid, clock.now_s()), pid)
         child.lifeline = Lifeline.inherited(descriptor)
-        try:
+        with suppress(OSError):  # dead already, which the end of its lifeline shows, too
             child.pidfd = os.pidfd_open(pid)
-        except OSError:
-            child.pidfd = None  # dead already, which the end of its lifeline shows, too
         self.watch(child)
 
     # -------------------------------------------------------------- watching
@@ -316,11 +314,13 @@ class Children:
 
     def _kill_strays(self) -> None:
         """Kill processes in other groups that dead stubs have left to this process."""
-        ways = (self.fork_server, self.templates)
         processes.kill_strays(
             str(self._runtime.path),
             self.pids,
-            lambda one: one in self._children or any(way.may_come(one) for way in ways),
+            lambda one: (
+                one in self._children
+                or any(way.may_come(one) for way in (self.fork_server, self.templates))
+            ),
         )
 
     def pin(self, serial: int, cores: tuple[int, ...]) -> None:

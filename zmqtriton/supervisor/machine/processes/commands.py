@@ -131,6 +131,7 @@ def _command_of(role: str, lifeline: int) -> list[str]:
 ROLE_ENVIRONMENT = {"PYTHONSAFEPATH": "1", "OPENBLAS_NUM_THREADS": "1"}
 
 
+_STUB = str(STUB_DIRECTORY / "__main__.py")
 #: A forked stub writes its own arguments over these, so they need room for it.
 _ROOM = " " * 2048
 
@@ -138,7 +139,7 @@ _ROOM = " " * 2048
 def fork_server_command(lifeline: int) -> list[str]:
     return [
         sys.executable,
-        str(STUB_DIRECTORY / "__main__.py"),
+        _STUB,
         "--fork-server",
         str(lifeline),
         _ROOM,
@@ -146,8 +147,7 @@ def fork_server_command(lifeline: int) -> list[str]:
 
 
 def spare_command(environment: Environment, lifeline: int) -> list[str]:
-    words = ["--spare", str(lifeline), *_support(environment), _ROOM]
-    return [environment.python, str(STUB_DIRECTORY / "__main__.py"), *words]
+    return [environment.python, _STUB, "--spare", str(lifeline), *_support(environment), _ROOM]
 
 
 def _support(environment: Environment) -> list[str]:
@@ -174,8 +174,7 @@ def stub_command(spec: StubSpec, descriptors: Iterable[int]) -> list[str]:
     """Return the command, by path, since the model's interpreter sees no other file of ours."""
     options, words = stub_arguments(spec)
     environment, pairs = spec.environment, zip(options, map(str, descriptors), strict=True)
-    words = [*chain(*pairs), *_support(environment), *words]
-    return [environment.python, str(STUB_DIRECTORY / "__main__.py"), *words]
+    return [environment.python, _STUB, *chain(*pairs), *_support(environment), *words]
 
 
 def at_leisure(words: list[str]) -> list[str]:

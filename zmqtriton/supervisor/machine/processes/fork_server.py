@@ -154,13 +154,13 @@ class ForkServerLife:
             self._spawner.spawn_stub(spec)
 
     def _ask(self, spec: StubSpec, origin: int) -> None:
-        until_s = self._now_s() + _FORK_WITHIN_S
         try:
             pending = self._spawner.request_fork(origin, spec)
         except OSError:
             self._start_without(spec)
-            return
-        self._pending[spec.serial] = _Request(spec, origin, pending, until_s)
+        else:
+            until_s = self._now_s() + _FORK_WITHIN_S
+            self._pending[spec.serial] = _Request(spec, origin, pending, until_s)
 
     def _start_without(self, spec: StubSpec) -> None:
         """Start a stub without the process that could not fork it."""

@@ -87,7 +87,6 @@ class Spawner:
         )
 
     def spawn_stub(self, action: actions.SpawnStub) -> None:
-        stub = StubName(action.model, action.instance, action.version)
         page = anonymous_memory(execution_progress.SIZE, "zmqtriton-progress")
         host = action.environment.host
         if host is not None:
@@ -98,7 +97,7 @@ class Spawner:
         spec = StubSpec(
             action.serial,
             action.environment,
-            stub,
+            StubName(action.model, action.instance, action.version),
             page,
             cores,
             self._users.get(action.environment.user),

@@ -213,9 +213,9 @@ class Starts:
 
     def _own_descriptors(self, spec: StubSpec) -> list[int]:
         """Return a stub's page and its new listening socket; a template has neither."""
-        if spec.is_template:
-            return []
-        return [spec.page, endpoints.listen(self._directory, spec.serial)]
+        return (
+            [] if spec.is_template else [spec.page, endpoints.listen(self._directory, spec.serial)]
+        )
 
     def spawn_template(self, spec: StubSpec) -> None:
         """Start the template of a stub; the stub is a fork or a thread of it."""
@@ -245,16 +245,14 @@ class Starts:
             return self._request_renewal(origin, template)
         # a template, or a spare process, runs as the model's user already
         user = None if origin.is_template or origin.is_spare else spec.user
-        of_user = user and {**user._asdict(), "variables": user.variables}
-        mark = stub_mark.mark(self._directory, spec.serial)
         options, words = commands.stub_arguments(spec)
         request = {
             "instance": spec.stub.instance,
             "options": options,
             "words": words,
-            "mark": mark,
+            "mark": stub_mark.mark(self._directory, spec.serial),
             "oom_score": processes.STUB_OOM_SCORE,
-            "user": of_user,
+            "user": user and {**user._asdict(), "variables": user.variables},
             "cores": spec.cores,
             "template": 0 if template is None else template.serial,
             "variables": {**spec.variables},
@@ -291,8 +289,9 @@ class Starts:
         request = json.dumps({"load": template.load, "origin": template.origin})
         origin.lifeline.send(wire.Call(template.serial, "renew", request))
         self._children.update_write_interest(origin)
-        started = self._listener.process_started
-        return RenewedTemplate(lambda pid: started(template.serial, origin.pid, clock.now_s()))
+        return RenewedTemplate(
+            lambda pid: self._listener.process_started(template.serial, origin.pid, clock.now_s())
+        )
 
     def _begin_fork(self, child: Child, reading: int, spec: StubSpec, pid: int) -> None:
         self._children.begin(child, ChildProcess.from_orphan(pid), reading, spec.stub)

@@ -78,9 +78,12 @@ class ModelLookups:
     async def _look_up(self, action: ReadModel) -> Blueprint | ReadFailure:
         """Ask each place that may have the model."""
         await self._repositories.decisions_kept(action.model)
-        places = self._repositories.places_of(action.model)
-        more = action.override, action.selection
-        tasks = {p: p.find(action.model, (action.model, places[p], *more)) for p in places}
+        tasks = {
+            place: place.find(
+                action.model, (action.model, where, action.override, action.selection)
+            )
+            for place, where in self._repositories.places_of(action.model).items()
+        }
         gathering = Gathering(
             {place: task.answer for place, task in tasks.items()}, self._plan, PATIENCE_S
         )
@@ -157,9 +160,7 @@ class ModelLookups:
             return ReadFailure(error.reason, "unreadable")
 
     def _made(self, answer: ModelReading | ReadFailure) -> Blueprint | ReadFailure:
-        if isinstance(answer, ReadFailure):
-            return answer
-        return make_blueprint(answer, self._host)
+        return answer if isinstance(answer, ReadFailure) else make_blueprint(answer, self._host)
 
 
 class ModelFiles:

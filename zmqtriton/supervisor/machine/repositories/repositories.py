@@ -268,9 +268,10 @@ class Repositories:
 
         Raises ZmqTritonError for a repository that cannot be listed.
         """
-        repositories = self._repositories
         patience_s = URGENT_PATIENCE_S if action.is_urgent else LISTING_PATIENCE_S
-        gathering = Gathering({each: each.list() for each in repositories}, self._plan, patience_s)
+        gathering = Gathering(
+            {each: each.list() for each in self._repositories}, self._plan, patience_s
+        )
 
         def is_enough() -> bool:
             silent = gathering.pending
@@ -343,10 +344,9 @@ class Repositories:
         """Keep decisions about a model; return the reason if that fails, or "". Readings follow."""
         name, places = action.model, [*self.places_of(action.model).values()]
         are_kept = self._keeping.setdefault(name, Promise())
-        topic = Topic(_DECISIONS, name)
         try:
             problem: str = await self._runner.submit(
-                topic, "keep_decisions", (action, places)
+                Topic(_DECISIONS, name), "keep_decisions", (action, places)
             ).answer
         except ZmqTritonError as error:
             problem = error.text
