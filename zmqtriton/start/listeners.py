@@ -288,8 +288,9 @@ def _check_address(service: _Service, address: str, offered: BoundSocket) -> Non
     """Raise PortError if a socket with the right port listens at another address."""
     if offered.address not in [where[0] for *_, where in _resolve(service, address, offered.port)]:
         text = f"the server that is replaced listens at {offered.address}, and not at '{address}'"
-        option = option_of(service.address)
-        raise PortError(_refusal(service, f"{text} - name the same address with {option}"))
+        raise PortError(
+            _refusal(service, f"{text} - name the same address with {option_of(service.address)}")
+        )
 
 
 def _bind_other_family(

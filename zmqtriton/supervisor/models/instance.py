@@ -271,8 +271,7 @@ class StubPlace:
 
     def rest(self, *, is_on: bool) -> None:
         """Pause the time limit of the instance's load, or continue it."""
-        has_limit = bool(self._owner.blueprint.max_load_s)
-        if self.state is InstanceState.LOADING and has_limit and self._timer:
+        if self.state is InstanceState.LOADING and self._owner.blueprint.max_load_s and self._timer:
             self._timer.cancel()
             if not is_on:
                 self._limit_load()

@@ -330,7 +330,7 @@ class Load:
             f"version {number} is at UNAVAILABLE state: {reason.text};"
             for number, reason in sorted(failures.items())
         )
-        # without the problem an ensemble could be made, whichever versions it has
+        # an ensemble that cannot be made fails as a whole, whichever versions it has
         why = problem.text if problem is not None else texts
         return InvalidArgument(f"load failed for model '{self._model.name}': {why}\n")
 

@@ -120,8 +120,8 @@ class NewVersions:
 
     async def swap_in(self) -> None:
         """Let the new generations serve; return when every frontend knows."""
-        generations, self._generations = self._generations, {}
-        for number, generation in generations.items():
+        for number, generation in [*self._generations.items()]:
+            del self._generations[number]
             version = self._model.versions[number]
             old, version.generation = version.generation, generation
             generation.owner = self._model
@@ -147,8 +147,9 @@ class NewVersions:
     def drop(self, number: int) -> bool:
         """Continue without a version that is being unloaded; return whether it was in the load."""
         story, generation = self._stories.get(number), self._generations.pop(number, None)
-        is_changing = self._changes.pop(number, None) or (story is not None and not story.is_over)
-        is_in_load = bool(is_changing) or generation is not None
+        has_change = self._changes.pop(number, None) is not None
+        is_running = story is not None and not story.is_over
+        is_in_load = has_change or is_running or generation is not None
         if is_in_load:
             self.failures[number] = UNLOADED
         if story is not None:

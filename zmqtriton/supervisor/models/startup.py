@@ -184,9 +184,8 @@ class Startup:
 
     def news(self) -> Iterable[wire.RepositoryState]:
         """Return the messages for a new frontend."""
-        if not (self.is_repository_missing or self.is_moving):
-            return []
-        return [wire.RepositoryState(int(self.is_repository_missing), int(self.is_moving))]
+        state = wire.RepositoryState(int(self.is_repository_missing), int(self.is_moving))
+        return [state] if any(state) else []
 
     def _may_serve(self) -> bool:
         """Show the models; end the server if it must not serve without the failed ones."""

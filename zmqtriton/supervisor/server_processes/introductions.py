@@ -216,9 +216,9 @@ class Introductions:
         before, self.broker_serial = self.broker_serial, serial
         self._epoch += 1
         self._plan.enqueue(
-            Send(serial, self._bootstrap(serial, self._server.new_token(), "broker"))
+            Send(serial, self._bootstrap(serial, self._server.new_token(), "broker")),
+            *(Send(serial, message) for message in self._replay.all_messages()),
         )
-        self._plan.enqueue(*(Send(serial, message) for message in self._replay.all_messages()))
         self._acknowledgements.transfer(before, serial)
 
     def on_broker_ready(self) -> None:

@@ -240,8 +240,10 @@ class Children:
             self._selector.unregister(child.lifeline)
             if child.process is None and not child.host:
                 # Nothing else shows the end of a caller, or of a process that is not our child.
-                what = "thread" if child.guest else "lifeline"
-                self.remove(child, processes.ended(f"its {what} has ended"))
+                self.remove(
+                    child,
+                    processes.ended(f"its {'thread' if child.guest else 'lifeline'} has ended"),
+                )
 
     def receive(self, child: Child) -> None:
         before = child.lifeline.malformed
@@ -297,8 +299,9 @@ class Children:
                     self.end(thread, processes.ended("its thread has ended"))
 
     def _adopt_worker(self, pid: int, descriptor: int) -> None:
+        line = Lifeline.inherited(descriptor)
         child = Child(self._listener.worker_forked(pid, clock.now_s()), pid)
-        child.lifeline = Lifeline.inherited(descriptor)
+        child.lifeline = line
         with suppress(OSError):  # dead already, which the end of its lifeline shows, too
             child.pidfd = os.pidfd_open(pid)
         self.watch(child)

@@ -259,9 +259,12 @@ class StubOutput:
         self.take(b"")
         self.catch_up()
         if self.dropped_lines:
-            text = "%d lines of '%s' were dropped, there were too many"
-            name = self.stub_name
-            _log.warning(text, self.dropped_lines, name.instance, extra=_about(name))
+            _log.warning(
+                "%d lines of '%s' were dropped, there were too many",
+                self.dropped_lines,
+                self.stub_name.instance,
+                extra=_about(self.stub_name),
+            )
 
     @property
     def crash(self) -> str:

@@ -165,8 +165,8 @@ class Templates:
         try:
             request.pending = self._spawner.request_fork(template.process, request.spec)
         except OSError as error:
-            text = f"it cannot be started: {error}"
-            self._fail(template, request, Reason.of(Kind.NOT_STARTED, text))
+            reason = Reason.of(Kind.NOT_STARTED, f"it cannot be started: {error}")
+            self._fail(template, request, reason)
 
     def _fail(self, template: _Template, request: _Request, reason: Reason) -> None:
         serial = request.spec.serial
