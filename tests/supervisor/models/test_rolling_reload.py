@@ -117,6 +117,22 @@ def test_a_new_one_that_dies_later_stops_it_too(world: SupervisorHarness) -> Non
     assert COUNT == world.generation("m").readiness.ready_count
 
 
+def test_an_unload_ends_a_roll_in_which_an_instance_has_died(world: SupervisorHarness) -> None:
+    before = serials(world)
+    world.stub_behaviours["m"] = LOADS
+    call = _rolled_up_to(world, 2)
+    world.kill_process(min(before & ready_serials(world)))  # the next one hangs in its place
+
+    world.call("unload", {"model": "m"})
+
+    assert call.answer is not None
+    assert "unloaded" in call.answer.text
+    assert not world.living("stub")
+    world.stub_behaviours["m"] = LOADS
+    assert 0 == world.call("load", LOAD_M).answer.code
+    assert COUNT == len(ready_serials(world))
+
+
 def _rolled_up_to(world: SupervisorHarness, number: int) -> Call:
     """Return the call of a load whose so many-th new instance hangs."""
     started = []
