@@ -129,7 +129,7 @@ def test_an_unload_ends_a_roll_in_which_an_instance_has_died(world: SupervisorHa
     assert "unloaded" in call.answer.text
     assert not world.living("stub")
     world.stub_behaviours["m"] = LOADS
-    assert 0 == world.call("load", LOAD_M).answer.code
+    assert load(world, coded("3")) is not None
     assert COUNT == len(ready_serials(world))
 
 
