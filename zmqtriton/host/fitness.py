@@ -102,8 +102,7 @@ def is_task_shortage(line: str) -> bool:
 def task_limits(root: Path = _ROOT) -> Iterator[TaskLimit]:
     """Return the limits that bind this process."""
     maximum = resource.getrlimit(resource.RLIMIT_NPROC)[0]
-    status = read_text(root / "proc/self/status")
-    if maximum != resource.RLIM_INFINITY and _is_bound(root, status):
+    if maximum != resource.RLIM_INFINITY and _is_bound(root, read_text(root / "proc/self/status")):
         yield TaskLimit("ulimit -u of the user", maximum, _tasks_of_user(root))
     for group in enclosing_groups("pids", root / "proc", root / "sys/fs/cgroup"):
         texts = [read_text(group / f"pids.{name}").strip() for name in ("max", "current")]
@@ -159,8 +158,7 @@ def missing_calls() -> Iterator[str]:
             call()
         except (OSError, AttributeError) as failure:
             reason = getattr(failure, "strerror", None) or str(failure)
-            kernel = os.uname().release
-            yield f"{name}() does not work here: {reason} (kernel {kernel}, {libc})"
+            yield f"{name}() does not work here: {reason} (kernel {os.uname().release}, {libc})"
             if name == "prlimit64":
                 return  # the others look at limits
 

@@ -138,8 +138,9 @@ def _gpu(nvml: Any, index: int) -> Gpu:
     uuid = ctypes.create_string_buffer(_UUID_BYTES)
     call_nvml(nvml.nvmlDeviceGetUUID, device, uuid, ctypes.c_uint(_UUID_BYTES))
     major, minor = ctypes.c_int(), ctypes.c_int()
-    get = nvml.nvmlDeviceGetCudaComputeCapability
-    call_nvml(get, device, ctypes.byref(major), ctypes.byref(minor))
+    call_nvml(
+        nvml.nvmlDeviceGetCudaComputeCapability, device, ctypes.byref(major), ctypes.byref(minor)
+    )
     return Gpu(uuid.value.decode("ascii", "replace"), major.value + minor.value / 10)
 
 

@@ -9,12 +9,10 @@ from contextlib import contextmanager
 _log = logging.getLogger(__name__)
 
 
-def _do_nothing(error: Exception) -> None:
-    """Do no more than log the error, which guarded() has done."""
-
-
 @contextmanager
-def guarded(what: str, on_error: Callable[[Exception], None] = _do_nothing) -> Iterator[None]:
+def guarded(
+    what: str, on_error: Callable[[Exception], object] = lambda error: None
+) -> Iterator[None]:
     """Log an error of the block and call `on_error`, which ends what the block was for.
 
     An OSError is the machine's, and a line says enough; anything else is a defect.

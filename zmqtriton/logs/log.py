@@ -151,15 +151,15 @@ class LogOutlet(LineStream):
     def _wait_a_moment(self) -> None:
         """Wait a moment until the queue is written; such waits take a limited share of the time."""
         number, began_s = self._put_count, self._clock()
-        gained_s = (began_s - self._at_s) * _WAITING_SHARE
-        self._patience_s = min(_PATIENCE_S, self._patience_s + gained_s)
+        self._patience_s = min(
+            _PATIENCE_S, self._patience_s + (began_s - self._at_s) * _WAITING_SHARE
+        )
         self._at_s = began_s
-        if self._thread is None or self._patience_s < _LEAST_PATIENCE_S:
-            return
-        until_s = began_s + self._patience_s
-        while self._done_count < number and (left_s := until_s - self._clock()) > 0:
-            self._has_written.wait(left_s)
-        self._patience_s -= self._clock() - began_s
+        if self._thread is not None and self._patience_s >= _LEAST_PATIENCE_S:
+            until_s = began_s + self._patience_s
+            while self._done_count < number and (left_s := until_s - self._clock()) > 0:
+                self._has_written.wait(left_s)
+            self._patience_s -= self._clock() - began_s
 
     def _lose(self, lines: int, why: str, stood_for: int = 0) -> None:
         self.lost += lines

@@ -15,7 +15,7 @@ import re
 import time
 from collections import deque
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Any, NamedTuple
 
 from zmqtriton_floor.logs import LEVEL_NUMBERS, name_requests
@@ -78,14 +78,13 @@ class LogRing(logging.Handler):
         text = record.getMessage()
         if record.exc_info:
             text += "\n" + logging.Formatter().formatException(record.exc_info)
-        if not text:
-            return
-        here = (os.getpid(), os.path.basename(record.pathname), record.lineno)
-        pid, file, number = getattr(record, "origin", here)
-        model, instance, version = getattr(record, "stub", StubName("", ""))
-        about = model, instance, text, version, getattr(record, "traces", "")
-        letter = _LETTERS.get(record.levelno, "I")
-        self._add(KeptLine(0, record.created, letter, pid, file, number, *about))
+        if text:
+            here = (os.getpid(), os.path.basename(record.pathname), record.lineno)
+            pid, file, number = getattr(record, "origin", here)
+            model, instance, version = getattr(record, "stub", StubName("", ""))
+            about = model, instance, text, version, getattr(record, "traces", "")
+            letter = _LETTERS.get(record.levelno, "I")
+            self._add(KeptLine(0, record.created, letter, pid, file, number, *about))
 
     def keep_written(self, data: bytes, pid: int) -> None:
         """Keep lines that a process of the server has written; for the thread that reads them."""
@@ -115,16 +114,14 @@ class LogRing(logging.Handler):
         """
         with self._held():
             first = self._lines[0].number if self._lines else self._last + 1
-            lost = max(0, first - after - 1) if after else 0
             lines = [
                 line for line in self._lines if line.number > after and _concerns_model(line, model)
             ]
-            begins_s = self._lines[0].time_s if first > 1 and self._lines else 0.0
             return {
                 "lines": [line._asdict() for line in lines[-limit:]],
                 "last": self._last,
-                "lost": lost,
-                "begins_s": begins_s,
+                "lost": max(0, first - after - 1) if after else 0,
+                "begins_s": self._lines[0].time_s if first > 1 and self._lines else 0.0,
                 "started_s": self._started_s,
             }
 
@@ -188,10 +185,8 @@ def read_written(written: str, pid: int, now_s: float) -> KeptLine:
     match = _HEAD.fullmatch(written)
     if match is not None:
         text = match["text"]
-        try:
+        with suppress(ValueError):  # the texts are not quoted
             text = json.loads(text)
-        except ValueError:  # the texts are not quoted
-            text = match["text"]
         level = match["letter"] or match["level"]
         origin = int(match["pid"]), match["file"], int(match["line"])
         return KeptLine(0, now_s, level, *origin, "", "", str(text))

@@ -30,8 +30,9 @@ from zmqtriton_floor.errors import InvalidArgument, ZmqTritonError
 
 def make_blueprint(reading: ModelReading, host: ModelHost) -> Blueprint:
     """Return the blueprint with its functions."""
-    config = from_bytes(reading.config)
-    configuration = _Configuration(config, reading.files, reading.source, host, reading.finished)
+    configuration = _Configuration(
+        from_bytes(reading.config), reading.files, reading.source, host, reading.finished
+    )
     return _with_functions(reading.blueprint, configuration)
 
 
@@ -50,8 +51,7 @@ def finish_reading(reading: ModelReading, host: ModelHost) -> ModelReading:
 
 
 def finished_config(config: Any, files: ClientFiles) -> FinalConfig:
-    slots = instance_slots(config)
-    return FinalConfig(to_json(config), config.SerializeToString(), slots, *files)
+    return FinalConfig(to_json(config), config.SerializeToString(), instance_slots(config), *files)
 
 
 @dataclass(frozen=True)
@@ -79,13 +79,13 @@ class _Configuration:
 
     def finish_ensemble(self, members: Mapping[str, FinalConfig]) -> FinalConfig:
         """Return the final configuration, given those of the members. Raises ConfigError."""
-        protos = {name: one.proto for name, one in members.items()}
         try:
-            complete = complete_ensemble(self.config, protos)
+            complete = complete_ensemble(self.config, {n: one.proto for n, one in members.items()})
         except ConfigError as error:
             raise self._located(error.problem) from None
-        member_labels = {name: one.labels for name, one in members.items()}
-        labels = inherit_labels(self.config, self.files.labels, member_labels)
+        labels = inherit_labels(
+            self.config, self.files.labels, {name: one.labels for name, one in members.items()}
+        )
         return finished_config(complete, self.files._replace(labels=labels))
 
     def refuse_step(self, index: int, text: str) -> ConfigError:
@@ -116,8 +116,10 @@ def _with_functions(blueprint: Blueprint, configuration: _Configuration) -> Blue
 def _scaled(blueprint: Blueprint, configuration: _Configuration, scale: Scale) -> Blueprint:
     """Return a blueprint with another number of instances. Raises InvalidArgument."""
     if isinstance(blueprint.environment, Environment) and blueprint.environment.host:
-        text = "is run by the process that has bound it, which decides about its instances"
-        raise InvalidArgument(f"model '{blueprint.name}' {text}")
+        raise InvalidArgument(
+            f"model '{blueprint.name}' is run by the process that has bound it, which decides "
+            "about its instances"
+        )
     scaled = scaled_config(configuration.config, scale)
     expected = expected_slots(scaled, configuration.host)
     changed = replace(

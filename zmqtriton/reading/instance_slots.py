@@ -36,14 +36,14 @@ def instance_slots(config: Any) -> tuple[InstanceSlot, ...]:
 def expected_slots(config: Any, host: ModelHost) -> tuple[InstanceSlot, ...]:
     """Return the expected instances; the first one's model completes the configuration.
 
-    Groups for missing hardware have no instances, and are refused later; until then one is assumed.
+    Groups for missing hardware have no instances, and are refused later, as impossible numbers are;
+    until then one is assumed.
     """
     draft = type(config)()
     draft.CopyFrom(config)
     apply_group_defaults(draft, host.gpus)
-    if any(instance_count_problems(draft)):  # refused later, too
-        return (InstanceSlot(f"{config.name}_0", "CPU", 0),)
-    return instance_slots(draft) or (InstanceSlot(f"{config.name}_0", "CPU", 0),)
+    slots = () if any(instance_count_problems(draft)) else instance_slots(draft)
+    return slots or (InstanceSlot(f"{config.name}_0", "CPU", 0),)
 
 
 def scaled_config(config: Any, scale: Scale) -> Any:

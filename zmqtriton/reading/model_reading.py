@@ -123,11 +123,11 @@ def _of_changes(
     It has none if a change of instances affects requests: a sequence belongs to an instance, and a
     rate limiter counts instances. Nor may the response cache hold responses of replaced code.
     """
-    groups = config.instance_group
     is_bound = config.HasField("sequence_batching") or config.HasField("ensemble_scheduling")
-    if is_bound or any(group.passive or group.HasField("rate_limiter") for group in groups):
+    if is_bound or any(
+        group.passive or group.HasField("rate_limiter") for group in config.instance_group
+    ):
         return version
-    without_code = _fingerprint(config, tuple(environment))
     rest = type(config)()
     rest.CopyFrom(config)
     for member in _ONLY_INSTANCES:
@@ -137,7 +137,9 @@ def _of_changes(
     return replace(
         version,
         fingerprint_without_instances=_fingerprint(rest, contents, tuple(environment)),
-        fingerprint_without_code="" if config.response_cache.enable else without_code,
+        fingerprint_without_code=""
+        if config.response_cache.enable
+        else _fingerprint(config, tuple(environment)),
     )
 
 
@@ -318,8 +320,10 @@ class ModelReader:
             check_paths(config, directory)
         except ConfigError as error:
             raise locate_error(error, source) from None
-        problems = (*quota_problems(config), *known_parameters.problems(config))
-        raise_first(locate(problem, source) for problem in problems)
+        raise_first(
+            locate(problem, source)
+            for problem in (*quota_problems(config), *known_parameters.problems(config))
+        )
         check_states(config, directory)
         if not self._auto_complete:
             check_runnable(config, self._host, source)

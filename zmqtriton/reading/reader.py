@@ -87,8 +87,9 @@ class ReaderTasks:
             _copy_files(Path(override.source), path)
         if override is not None and override.directory:
             _take_over(path)
-        place = ModelPlace(path, path.parent)
-        return self._reader.read(name, place, override, selection, fingerprint)
+        return self._reader.read(
+            name, ModelPlace(path, path.parent), override, selection, fingerprint
+        )
 
     def list_models(self, repository: str) -> dict[str, str] | None:
         """Return the real path of each model by its folder, or of the file that has it.

@@ -39,10 +39,8 @@ def _check_timeout(options: Options) -> None:
 
 
 def _check_processes(options: Options) -> None:
-    cores = len(os.sched_getaffinity(0))
-    limit = max(
-        _FEW, min(_WORKERS_PER_CORE * cores, capacity.available_bytes() // 2 // _BYTES_OF_WORKER)
-    )
+    of_cores = _WORKERS_PER_CORE * len(os.sched_getaffinity(0))
+    limit = max(_FEW, min(of_cores, capacity.available_bytes() // 2 // _BYTES_OF_WORKER))
     for name in ("http_workers", "grpc_processes"):
         number = getattr(options, name)
         if number > limit:

@@ -164,9 +164,8 @@ def adopt_offered(
     listeners = dict(adopted)
     for service in _PASSABLE.values():
         bound = offered.get(service.role)
-        if bound is None or not bound.is_passed or service.role in adopted:
-            continue
-        if getattr(options, service.switch):
+        is_lacking = getattr(options, service.switch) and service.role not in adopted
+        if bound is not None and bound.is_passed and is_lacking:
             listeners[service.role] = bound
             options = _at(options, service, bound)
     return options, listeners
@@ -212,8 +211,10 @@ def all_ports(options: Options) -> dict[str, int]:
 
 def port_fields() -> dict[str, str]:
     """Return the fields of the options with ports, by role."""
-    own = ((service.role, service.port) for service in _PASSABLE.values())
-    return dict((*own, *((port.name, port.number) for port in addons.ports())))
+    return {
+        **{service.role: service.port for service in _PASSABLE.values()},
+        **{port.name: port.number for port in addons.ports()},
+    }
 
 
 def served_too(role: str) -> tuple[str, ...]:
@@ -233,24 +234,23 @@ def bind_all(
     Sockets that another server offers are taken if they have these ports; grpcio's sockets are
     added to the other server's. Raises PortError; then nothing stays bound.
     """
-    is_native = options.grpc_transport == "native"
     sharing = _shared_roles(options, is_replacing=bool(offered))
     listeners = dict(adopted)
     try:
         for service in _services(options):
             role, port = service.role, options.value(service.port)
             address = getattr(options, service.address) or options.http_address
-            if role in listeners:
-                continue
-            if role in offered and offered[role].port == port:
+            is_offered = role in offered and offered[role].port == port
+            if role not in listeners and is_offered:
                 _check_address(service, address, offered[role])
                 listeners[role] = offered[role]
-                continue
-            bound = _bind(service, address, port, sharing.get(role, SharedWith.NOBODY))
-            listeners[role] = BoundSocket(role, bound)
+            elif role not in listeners:
+                listeners[role] = BoundSocket(
+                    role, _bind(service, address, port, sharing.get(role, SharedWith.NOBODY))
+                )
         if listeners.get(GRPC) is offered.get(GRPC, ""):
             listeners |= {r: each for r, each in offered.items() if r == GRPC_OTHER_FAMILY}
-        elif is_native and GRPC in listeners and GRPC not in adopted:
+        elif options.grpc_transport == "native" and GRPC in listeners and GRPC not in adopted:
             other = _bind_other_family(options, listeners[GRPC], sharing[GRPC])
             if other is not None:
                 listeners[GRPC_OTHER_FAMILY] = BoundSocket(GRPC_OTHER_FAMILY, other)
@@ -286,11 +286,11 @@ def _services(options: Options) -> list[_Service]:
 
 def _check_address(service: _Service, address: str, offered: BoundSocket) -> None:
     """Raise PortError if a socket with the right port listens at another address."""
-    addresses = [where[0] for *_, where in _resolve(service, address, offered.port)]
-    if offered.address not in addresses:
+    if offered.address not in [where[0] for *_, where in _resolve(service, address, offered.port)]:
         text = f"the server that is replaced listens at {offered.address}, and not at '{address}'"
-        option = option_of(service.address)
-        raise PortError(_refusal(service, f"{text} - name the same address with {option}"))
+        raise PortError(
+            _refusal(service, f"{text} - name the same address with {option_of(service.address)}")
+        )
 
 
 def _bind_other_family(

@@ -184,8 +184,7 @@ def is_shared_with(program: str, port: int) -> bool:
 
 def waits_in_systemd(port: int) -> bool:
     """Return whether systemd alone holds the socket that listens, for a service that is to come."""
-    inodes = [inode for _, inode, _ in listening_sockets(port)]
-    return set(_names_of_holders(inodes)) == {_SYSTEMD}
+    return set(_names_of_holders([inode for _, inode, _ in listening_sockets(port)])) == {_SYSTEMD}
 
 
 def _names_of_holders(inodes: Iterable[str]) -> Iterator[str]:

@@ -81,8 +81,9 @@ def _await_end(predecessor: Predecessor) -> None:
             predecessor.finish(within_s + _WITHIN_S)  # nothing comes but its end
         except control.NoServerError as silence:
             if not predecessor.line.ended:
-                text = f"--take-over: server {name} is ending, and has not ended in time"
-                raise PortError(text) from silence
+                raise PortError(
+                    f"--take-over: server {name} is ending, and has not ended in time"
+                ) from silence
 
 
 def _take_sockets(predecessor: Predecessor) -> dict[str, BoundSocket]:

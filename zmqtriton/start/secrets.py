@@ -11,7 +11,7 @@ import dataclasses
 import logging
 import os
 import stat
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -41,9 +41,8 @@ def resolve_key_files(options: Options) -> Options:
         name: tuple(_resolve_value(name, group) for group in options.value(name))
         for name in RESTRICTING_OPTIONS
     }
-    of_add_ons = {name: resolved.pop(name) for name in options.of_add_ons.keys() & resolved.keys()}
-    of_add_ons = {**options.of_add_ons, **of_add_ons}
-    return dataclasses.replace(options, **resolved, of_add_ons=of_add_ons)
+    here = {name: resolved.pop(name) for name in options.of_add_ons.keys() & resolved.keys()}
+    return dataclasses.replace(options, **resolved, of_add_ons={**options.of_add_ons, **here})
 
 
 def _resolve_value(option: str, group: Restriction) -> Restriction:
@@ -76,8 +75,9 @@ def check_tokens(options: Options) -> None:
     if not path:
         return
     try:
-        counted = addons.offers_in_use(options.value).references(TOKENS.name)
-        grants = token_file.Grant.read_all(path, counts_text=bool(counted))
+        grants = token_file.Grant.read_all(
+            path, counts_text=bool(addons.offers_in_use(options.value).references(TOKENS.name))
+        )
         is_readable = bool(os.stat(path).st_mode & stat.S_IROTH)
     except (TokenFileError, OSError) as error:
         raise SecretError(f"--tokens={path}: {error}") from None
@@ -105,12 +105,16 @@ def check_tokens(options: Options) -> None:
 def access_by_role(options: Options) -> dict[str, Access]:
     """Return the secrets of each role that checks clients."""
     tokens = options.tokens
-    http_tls = Tls(options.http_server_cert, options.http_server_key)
-    if options.http_use_ssl_mutual:
-        http_tls = http_tls._replace(root_cert=options.http_root_cert)
-    grpc_tls = Tls(options.grpc_server_cert, options.grpc_server_key)
-    if options.grpc_use_ssl_mutual:
-        grpc_tls = grpc_tls._replace(root_cert=options.grpc_root_cert)
+    http_tls = Tls(
+        options.http_server_cert,
+        options.http_server_key,
+        options.http_root_cert if options.http_use_ssl_mutual else "",
+    )
+    grpc_tls = Tls(
+        options.grpc_server_cert,
+        options.grpc_server_key,
+        options.grpc_root_cert if options.grpc_use_ssl_mutual else "",
+    )
     return {
         HTTP: Access(
             tokens,
@@ -149,20 +153,17 @@ def hide_from_command_line(options: Options) -> None:
     """Overwrite the keys in the process's command line with asterisks."""
     groups = (group for name in RESTRICTING_OPTIONS for group in options.value(name))
     values = [group.value for group in groups if not _is_file_reference(group)]
-    if not values:
-        return
-    start, end = prctl.argument_area()
-    for position, size in _find_values(ctypes.string_at(start, end - start), values):
-        ctypes.memset(start + position, ord("*"), size)
+    if values:
+        start, end = prctl.argument_area()
+        for position, size in _find_values(ctypes.string_at(start, end - start), values):
+            ctypes.memset(start + position, ord("*"), size)
 
 
-def _find_values(command_line: bytes, values: Iterable[str]) -> list[tuple[int, int]]:
+def _find_values(command_line: bytes, values: Iterable[str]) -> Iterator[tuple[int, int]]:
     """Return the positions and lengths of keys in a command line."""
-    places = []
     position = 0
     for word in command_line.split(b"\0"):
         for value in {value.encode() for value in values}:
             if word.endswith(b"=" + value):
-                places.append((position + len(word) - len(value), len(value)))
+                yield position + len(word) - len(value), len(value)
         position += len(word) + 1
-    return places

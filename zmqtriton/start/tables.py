@@ -43,9 +43,8 @@ EXTENSION = Hook[str]("protocol.extension")
 
 def extensions(options: Options) -> list[str]:
     """Return the extensions of the protocol that the server has with these options."""
-    own = f"zmqtriton({full_version()})"
     of_add_ons = EXTENSION.words_in(addons.offers_in_use(options.value))
-    return [*EXTENSIONS, own, *of_add_ons]
+    return [*EXTENSIONS, f"zmqtriton({full_version()})", *of_add_ons]
 
 
 def startup_tables(
@@ -95,11 +94,10 @@ _GRPC_CALLS = (
 
 def log_grpc_settings(options: Options, stream: TextIOBase) -> None:
     """Log the settings of gRPC as verbose lines."""
-    if not options.allow_grpc:
-        return
-    _log.debug("", extra={"raw": console.keepalive_table(options, _width(stream))})
-    for call in _GRPC_CALLS:
-        _log.debug("Ready for RPC '%s', 0", call)
+    if options.allow_grpc:
+        _log.debug("", extra={"raw": console.keepalive_table(options, _width(stream))})
+        for call in _GRPC_CALLS:
+            _log.debug("Ready for RPC '%s', 0", call)
 
 
 #: Version of the backend interface of Triton's Python backend, for the log.

@@ -102,14 +102,14 @@ class SupervisorCore:
         sources = (feature.source for feature in self._features)
         self._readings = ModelReadings(plan, next(filter(None, sources), None))
         preparations = EnvironmentPreparations(plan, self._introductions)
-        helpers = [preparations, tasks, *(one for each in self._features for one in each.helpers)]
+        self.readiness = ReadinessChecks(plan, self.generations)
+        of_features = (one for each in self._features for one in each.helpers)
         self._context = self._surroundings(preparations, audience)
-        self._connect(info, helpers, pid)
+        self._connect(info, [preparations, tasks, *of_features, self.readiness], pid)
 
     def _connect(self, info: ServerInfo, helpers: Sequence[HelperOwner], pid: int) -> None:
         """Connect the parts that handle events of processes and calls, and the status's parts."""
         plan, policy = self.plan, self._policy
-        self.readiness = ReadinessChecks(plan, self.generations)
         self.staged_files = StagedFiles(plan, info.directory, self.generations)
         self.status = ServerStatus(
             info,
@@ -131,13 +131,12 @@ class SupervisorCore:
             next((why for each in self._features if (why := each.why_never_loaded)), None),
             is_explicit=policy.control_mode == "explicit",
         )
-        sources = (self._features, loads, self.regions)
         self._succession = succession = Succession(
             plan,
             self,
             self._notification,
             info.start,
-            sources,
+            (self._features, loads, self.regions),
             leaves_models=policy.one_by_one,
         )
         plan.tell(succession.take_over(self._peers.opening.completed))
@@ -152,7 +151,6 @@ class SupervisorCore:
             introductions=self._introductions,
             regions=self.regions,
             helpers=helpers,
-            readiness=self.readiness,
             stopping=self._stopping,
             status=self.status,
             succession=succession,
@@ -181,11 +179,10 @@ class SupervisorCore:
 
     def _control_calls(self, info: ServerInfo, loads: LoadCalls) -> ControlCallHandler:
         """Put together the table of control calls, from the core's own calls and the features'."""
-        queries = Queries(self, info, self.status)
         tables = [
             self._succession.verbs,
             loads.verbs,
-            queries.verbs,
+            Queries(self, info, self.status).verbs,
             self.status.verbs,
             self.readiness.verbs,
             self.regions.verbs,
@@ -202,8 +199,9 @@ class SupervisorCore:
     def start(self, started_s: float) -> None:
         """Start the server; the first call. `started_s` is the wall clock."""
         self.status.started(started_s)
-        ended = self._introductions.ended_generations
-        self.plan.server.whenever(lambda: ended, self._forget_generations)
+        self.plan.server.whenever(
+            lambda: self._introductions.ended_generations, self._forget_generations
+        )
         self._peers.start()
         self._notification.begin()
         if self._policy.early_liveness:
@@ -223,10 +221,10 @@ class SupervisorCore:
         if self.is_ending:
             self.plan.log("W", "The second signal ends the server at once, with all under way.")
             self._stopping.exit_now()
-            return
-        self._is_exiting = True
-        if not any(self._features.ask(lambda each: each.defer_stop())):
-            self.stop()
+        else:
+            self._is_exiting = True
+            if not any(self._features.ask(lambda each: each.defer_stop())):
+                self.stop()
 
     def _forget_generations(self, ended: list[int]) -> None:
         """Forget generations whose last process has ended."""
@@ -334,12 +332,11 @@ class SupervisorCore:
 
     def stop(self, status: int = 0) -> None:
         """End the server in order."""
-        if self.is_stopping:
-            return
-        # a listener that this server shut down would be shut in the other one, which may stay
-        self._peers.has_successor |= self.events.succession.has_other
-        self._stopping.begin(status)
-        self.startup.stop()
-        self._features.tell(Feature.stop)
-        for model in self.models.values():
-            model.cancel_loads(SERVER_STOPS)
+        if not self.is_stopping:
+            # a listener that this server shut down would be shut in the other one, which may stay
+            self._peers.has_successor |= self.events.succession.has_other
+            self._stopping.begin(status)
+            self.startup.stop()
+            self._features.tell(Feature.stop)
+            for model in self.models.values():
+                model.cancel_loads(SERVER_STOPS)

@@ -21,7 +21,6 @@ from zmqtriton.supervisor.plan import Plan
 from zmqtriton.supervisor.server_processes.acknowledgements import Acknowledgements
 from zmqtriton.supervisor.server_processes.introductions import Introductions
 from zmqtriton.supervisor.server_processes.peers import Peers, ServerProcess
-from zmqtriton.supervisor.server_processes.readiness import ReadinessChecks
 from zmqtriton.supervisor.server_processes.shutdown import ShutdownSequence
 from zmqtriton.supervisor.states import InstanceState
 from zmqtriton_floor import wire
@@ -49,7 +48,6 @@ class EventRouter:
         introductions: Introductions,
         regions: RegionRegistry,
         helpers: Sequence[HelperOwner],
-        readiness: ReadinessChecks,
         stopping: ShutdownSequence,
         status: ServerStatus,
         succession: Succession,
@@ -64,7 +62,6 @@ class EventRouter:
         self._stubs = introductions.stubs
         self._regions = regions
         self._helpers = helpers
-        self._readiness = readiness
         self._stopping = stopping
         self._status = status
         self.succession = succession
@@ -77,11 +74,11 @@ class EventRouter:
         peer = self._peers.find_peer(serial)
         if peer is not None:
             self._peers.process_started(peer, pid, started_s)
-            return
-        self._status.process_started(serial, pid, started_s)
-        for helper in self._helpers:
-            helper.process_started(serial, pid, started_s)
-        self.tell_stub(serial, states.ProcessStarted(pid))
+        else:
+            self._status.process_started(serial, pid, started_s)
+            for helper in self._helpers:
+                helper.process_started(serial, pid, started_s)
+            self.tell_stub(serial, states.ProcessStarted(pid))
 
     def worker_forked(self, pid: int, started_s: float) -> int:
         """Gunicorn has forked; return the serial number of the new process's lifeline."""
@@ -106,14 +103,12 @@ class EventRouter:
             if self._peers.is_broker_lost:
                 self._stopping.exit_now()
             self._regions.frontend_died(serial)
-            self._introductions.end_memory(serial, reason.text)
-            return
-        self._status.process_ended(serial)
-        for helper in self._helpers:
-            helper.process_ended(serial, reason, last_words)
-        self._readiness.stub_ended(serial)
-        self._acknowledgements.peer_ended(serial)
-        self.tell_stub(serial, states.ProcessExited(reason, last_words, crash, had_begun))
+        else:
+            self._status.process_ended(serial)
+            for helper in self._helpers:
+                helper.process_ended(serial, reason, last_words)
+            self._acknowledgements.peer_ended(serial)
+            self.tell_stub(serial, states.ProcessExited(reason, last_words, crash, had_begun))
         self._introductions.end_memory(serial, reason.text)
 
     def _end_bindings(self, guest: int, reason: Reason) -> None:
@@ -132,9 +127,9 @@ class EventRouter:
         peer = self._peers.find_peer(serial)
         if peer is not None:
             self._peers.kill(peer, "a signal has stopped it")
-            return
-        frozen = Reason.of(Kind.FROZEN, "the process was stopped by a signal")
-        self.tell_stub(serial, states.KillRequested(frozen))
+        else:
+            frozen = Reason.of(Kind.FROZEN, "the process was stopped by a signal")
+            self.tell_stub(serial, states.KillRequested(frozen))
 
     def memory_exceeded(self, serial: int, reason: Reason) -> None:
         """The process of an instance has more memory than it may."""
@@ -153,24 +148,29 @@ class EventRouter:
                 self._peers.admit_guest(serial, message.id)
             else:
                 self._calls.handle(serial, message)
-            return
-        if peer is None:
+        elif peer is None:
             self._received_from_stub(serial, message)
-        elif isinstance(message, (wire.Drained, wire.ModelCalled)):
-            self._hear_of_generation(message)
-        elif isinstance(message, wire.RegionReleased):
-            self._regions.region_released(serial, message.number)
-        elif isinstance(message, wire.ExecutionOverdue):
-            kill = states.KillRequested(message.reason, can_dump_stack=True)
-            self.tell_stub(message.serial, kill)
-        elif isinstance(message, wire.FirstExecutionDone):
-            _, instance = self.find_stub(message.serial)
-            if instance is not None:
-                instance.has_executed = True
-        elif isinstance(message, wire.ConnectionLost):
-            self._lost_connections.on_lost(message.serial)
         else:
-            self._peers.handle_message(peer, message)
+            self._received_from_peer(peer, message)
+
+    def _received_from_peer(self, peer: ServerProcess, message: Any) -> None:
+        match message:
+            case wire.Drained() | wire.ModelCalled():
+                self._hear_of_generation(message)
+            case wire.RegionReleased():
+                self._regions.region_released(peer.serial, message.number)
+            case wire.ExecutionOverdue():
+                self.tell_stub(
+                    message.serial, states.KillRequested(message.reason, can_dump_stack=True)
+                )
+            case wire.FirstExecutionDone():
+                _, instance = self.find_stub(message.serial)
+                if instance is not None:
+                    instance.has_executed = True
+            case wire.ConnectionLost():
+                self._lost_connections.on_lost(message.serial)
+            case _:
+                self._peers.handle_message(peer, message)
 
     def _hear_of_generation(self, message: wire.Drained | wire.ModelCalled) -> None:
         generation = self._generations.get(message.generation)
@@ -189,29 +189,24 @@ class EventRouter:
 
     def _received_from_stub(self, serial: int, message: Any) -> None:
         """Handle a message of a stub or a helper process."""
-        event = stub_event(message)
-        if event is not None:
+        if event := stub_event(message):
             self.tell_stub(serial, event)
-        elif isinstance(message, (wire.MemoryGrowth, wire.Mismatch)):
-            self._record_finding(serial, message)
-        elif isinstance(message, wire.Synced):
-            self._acknowledgements.acknowledge(serial, message.number)
-        elif isinstance(message, wire.CallResult):
-            self.succession.take_answer(serial, message)
-            if not any(helper.handle_result(serial, message) for helper in self._helpers):
-                self._readiness.handle_result(serial, message)
-        elif isinstance(message, wire.Kept):
-            self._record_kept(serial, message)
-        elif isinstance(message, wire.PreparationProgress):
-            for helper in self._helpers:
-                helper.handle_progress(serial, message)
-
-    def _record_finding(self, serial: int, message: wire.MemoryGrowth | wire.Mismatch) -> None:
-        _, instance = self.find_stub(serial)
-        if instance is not None and isinstance(message, wire.MemoryGrowth):
-            instance.growth = message
-        elif instance is not None and isinstance(message, wire.Mismatch):
-            instance.mismatches = (*instance.mismatches, message.text)[: wire.MAX_MISMATCHES]
+        match message:
+            case wire.MemoryGrowth() | wire.Mismatch():
+                _, instance = self.find_stub(serial)
+                if instance is not None:
+                    instance.record_finding(message)
+            case wire.Synced():
+                self._acknowledgements.acknowledge(serial, message.number)
+            case wire.CallResult():
+                self.succession.take_answer(serial, message)
+                # until one of them has asked for it
+                any(helper.handle_result(serial, message) for helper in self._helpers)
+            case wire.Kept():
+                self._record_kept(serial, message)
+            case wire.PreparationProgress():
+                for helper in self._helpers:
+                    helper.handle_progress(serial, message)
 
     def _record_kept(self, template: int, report: wire.Kept) -> None:
         for generation in self._generations.values():

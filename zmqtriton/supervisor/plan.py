@@ -111,8 +111,7 @@ class Plan:
         self.enqueue(make(ticket))
         if within_s:
             late = DeadlineExceeded(f"no answer within {within_s:g} s")
-            timer = self.call_later(within_s, lambda: self.answer(ticket, late))
-            answer.at_end(timer.cancel)
+            answer.at_end(self.call_later(within_s, lambda: self.answer(ticket, late)).cancel)
         return answer
 
     def forget(self, ticket: int) -> None:

@@ -67,8 +67,7 @@ def run(options: Options, on_open: Callable[[OpenedServer], None] | None = None)
         checks.check_certificates(options)
         log = ServerLog(options, to_stderr)
         secrets.check_tokens(options)
-        passed = systemd.passed_sockets(os.environ, os.getpid())
-        options, adopted = listeners.adopt(options, passed)
+        options, adopted = listeners.adopt(options, systemd.passed_sockets(os.environ, os.getpid()))
         predecessor, offered = predecessors.take_over(options) if options.take_over else (None, {})
         is_second = predecessor is not None
         options = dataclasses.replace(
@@ -164,8 +163,9 @@ class SupervisorService:
     def _claim_storage(self, url: str) -> str:
         """Return the directory for copies of models in stores; made at the first call."""
         if self._claims.storage is None:
-            directory = claim_storage([url], self._claims.users.group)
-            self._claims = self._claims._replace(storage=directory)
+            self._claims = self._claims._replace(
+                storage=claim_storage([url], self._claims.users.group)
+            )
         return str(self._claims.storage.path) if self._claims.storage else ""
 
     def _server_info(self, gpus: Sequence[int], log: ServerLog) -> ServerInfo:

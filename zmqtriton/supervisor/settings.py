@@ -84,8 +84,9 @@ class Settings:
         frontend = self.frontend
         if role in self.told_alone:
             rows = {**dict(frontend.server.add_ons), **dict([self.told_alone[role]])}
-            server = frontend.server._replace(add_ons=tuple(rows.items()))
-            frontend = frontend._replace(server=server)
+            frontend = frontend._replace(
+                server=frontend.server._replace(add_ons=tuple(rows.items()))
+            )
         return frontend._replace(
             memory=frontend.memory._replace(cache_secret=secret),
             access=self.access.get(role, Access()),

@@ -179,6 +179,8 @@ INSTANCE_TRANSITIONS: Mapping[tuple[InstanceState, type[Event]], InstanceState] 
 
 #: States of an instance that has a process, or has requested one.
 ALIVE_STATES = frozenset({_I.STARTING, _I.LOADING, _I.READY, _I.DRAINING, _I.STOPPING})
+#: States of an instance that has none, and will have none soon.
+OVER_STATES = frozenset({_I.STOPPED, _I.FAILED})
 
 
 # -------------------------------------------------------------- generations

@@ -53,14 +53,14 @@ async def ask(request, infer):
     response = await infer({"ID": [[name]], "MS": [[5]]})
     return {"id": response["ID"].ravel()[0].decode()}
 """
-_MANY = """
+MANY_STREAMS = """
 import time
 from typing import List, Optional
 from zmqtriton import End, model
 
-@model(streams=16, room=4)
+@model(streams=16, budget=4)
 class Many:
-    def units(self, name: str, pieces: int) -> int:
+    def cost(self, name: str, pieces: int) -> int:
         return 1
 
     def admit(self, name: str, pieces: int) -> dict:
@@ -134,7 +134,7 @@ def make_server(directory: Path, calls: FailingCalls, mode: str) -> tuple[Server
     _add_models(server)
     # a number that is said, since a change of the configuration says one, too
     server.edit_config("sequences", "{ kind: KIND_CPU }", "{ count: 1 kind: KIND_CPU }")
-    server.write_model(MANY, "instance_group [ { count: 2 kind: KIND_CPU } ]\n", _MANY)
+    server.write_model(MANY, "instance_group [ { count: 2 kind: KIND_CPU } ]\n", MANY_STREAMS)
     counts = {STAMPED: 2, GUEST: 2, "asking": 2, "tokens": 1, "sequences": 1, MANY: 2}
     counts |= {FORKED: 2, THREADED: 2, ONCE: 1, AGAIN: 1, ROUTED: 1, f"{ROUTED}.routes": 1}
     return server, counts

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from tests.faults.days.clients import MANY_STREAMS
 from tests.faults.days.judging import (
     MACHINE,
     STILL,
@@ -130,3 +131,13 @@ def test_a_day_without_operations_has_faults_alone() -> None:
     calm = [choose_step(CHOICE._replace(operations=[]), number) for number in range(50)]
 
     assert {(0, 1)} == {(len(step.operations), len(step.faults)) for step in calm}
+
+
+@pytest.mark.addons
+def test_the_model_with_many_streams_is_one_that_the_decorator_takes() -> None:
+    names: dict[str, Any] = {}
+    exec(MANY_STREAMS, names)
+    many = names["Many"]()
+
+    assert 1 == many.cost("a", 2)
+    assert ["a 0"] == many.step([many.admit("a", 2)])

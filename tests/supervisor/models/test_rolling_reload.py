@@ -102,7 +102,6 @@ def test_what_fails_beside_a_version_that_serves_is_a_load(world: SupervisorHarn
 
 def test_a_new_one_that_dies_later_stops_it_too(world: SupervisorHarness) -> None:
     before = serials(world)
-    world.stub_behaviours["m"] = LOADS
     call = _rolled_up_to(world, 2)
     (first, second) = sorted(serials(world) - before)
 
@@ -115,6 +114,17 @@ def test_a_new_one_that_dies_later_stops_it_too(world: SupervisorHarness) -> Non
     world.stub_behaviours["m"] = LOADS
     world.advance(10)
     assert COUNT == world.generation("m").readiness.ready_count
+
+
+def test_an_unload_ends_a_roll_in_which_an_instance_has_died(world: SupervisorHarness) -> None:
+    call = _rolled_up_to(world, 2)
+    world.kill_process(min(ready_serials(world)))  # an old one; the next hangs in its place
+
+    world.call("unload", {"model": "m"})
+
+    assert call.answer is not None
+    assert "unloaded" in call.answer.text
+    assert not world.living("stub")
 
 
 def _rolled_up_to(world: SupervisorHarness, number: int) -> Call:

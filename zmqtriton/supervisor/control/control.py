@@ -67,11 +67,10 @@ class ControlCallHandler:
             result = await self._perform(caller, message)
         except ZmqTritonError as error:
             result = wire.CallResult(message.id, error.number, error.text[:_MAX_TEXT], "null")
-        if result is BY_ACTION:
-            return
-        if not isinstance(result, wire.CallResult):
-            result = wire.CallResult(message.id, 0, "", json.dumps(result))
-        self._plan.enqueue(Send(caller, result._replace(id=message.id)))
+        if result is not BY_ACTION:
+            if not isinstance(result, wire.CallResult):
+                result = wire.CallResult(message.id, 0, "", json.dumps(result))
+            self._plan.enqueue(Send(caller, result._replace(id=message.id)))
 
     async def _perform(self, caller: int, message: wire.Call) -> Any:
         """Perform a call; during a take-over, send changes of state to both servers."""

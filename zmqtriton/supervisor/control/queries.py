@@ -38,7 +38,7 @@ class Queries:
         return {
             "ready": Verb(lambda call: self._is_ready(call.arguments), of_models=True),
             "is_open": Verb(lambda call: self._server.is_open),
-            "takes_gpu": Verb(lambda call: self._takes_gpu(call.arguments), of_models=True),
+            "takes_gpu": Verb(lambda call: takes_gpu(self._config(call.arguments)), of_models=True),
             "is_hashed": Verb(lambda call: self._is_hashed(call.arguments), of_models=True),
             "config": Verb(lambda call: self._config(call.arguments)),
             "code": Verb(lambda call: self._code(call.arguments)),
@@ -64,13 +64,11 @@ class Queries:
         models = (self._server.models.get(name) for name in arguments.get("models", ()))
         return {model.name: place for model in models if model and (place := code_of(model))}
 
-    def _takes_gpu(self, arguments: dict[str, Any]) -> bool:
-        return takes_gpu(self._config(arguments))
-
     def _is_hashed(self, arguments: dict[str, Any]) -> bool:
         name, version = ControlCall.optional_model_name(arguments), _version(arguments)
-        config_of = partial(serving_config, self._server.models)
-        return any(map(is_cached, inside(config_of, name, version)))
+        return any(
+            map(is_cached, inside(partial(serving_config, self._server.models), name, version))
+        )
 
 
 def _log_range(arguments: dict[str, Any]) -> tuple[str, int, int]:

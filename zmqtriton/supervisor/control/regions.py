@@ -250,8 +250,9 @@ class RegionRegistry:
         self._check_allowed(call.caller)
         name, is_on_gpu = _kind(call)
         if is_on_gpu and not self._gpus:
-            text = f"failed to register CUDA shared memory region: '{name}', GPUs not supported"
-            raise InvalidArgument(text)
+            raise InvalidArgument(
+                f"failed to register CUDA shared memory region: '{name}', GPUs not supported"
+            )
         name = read_name(call.arguments)
         if name in self._regions:
             raise AlreadyExists(f"shared memory region '{name}' already in manager")
@@ -316,8 +317,7 @@ class RegionRegistry:
         # not before: a stub opens it when the first request that refers to it is executed
         if region.request.is_on_gpu:
             # its client may free it only when no model process has it open
-            readers = await self._plan.ask(partial(CloseRegion, number))
-            await self._acknowledgements.sync(readers)
+            await self._acknowledgements.sync(await self._plan.ask(partial(CloseRegion, number)))
         else:
             self._plan.enqueue(CloseRegion(number))
         del self._unregistered[number]

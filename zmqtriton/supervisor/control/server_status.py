@@ -93,7 +93,6 @@ class ServerStatus:
     async def _status(self) -> dict[str, Any]:
         report = await self._counts.request()
         unconnected, in_flight = report.pop("unconnected"), report.pop("in_flight")
-        holders = report.pop("held")
         ages_ns = report.pop("execution_ages_ns")
         counts = report["counts"] or ()
         document = self._describe(counts)
@@ -112,7 +111,7 @@ class ServerStatus:
                 of_others_ns = usual_ns.get((process["model"], process["version"]), 0)
                 process["executing_s"] = round(age_ns / 1e9, 3)
                 process["is_overlong"] = 0 < _OVERLONG * of_others_ns < age_ns
-        document["held"] = describe_holders(holders, document["processes"])
+        document["held"] = describe_holders(report.pop("held"), document["processes"])
         return {**document, **report}
 
     def processes(self) -> list[tuple[int, str, int, int]]:
@@ -132,8 +131,7 @@ class ServerStatus:
 
     def loads(self) -> dict[str, str]:
         """Return the phase of each running load, in words, by model."""
-        models = self._models.values()
-        return {model.name: model.load_phase for model in models if model.is_loading}
+        return {model.name: model.load_phase for model in self._models.values() if model.is_loading}
 
     def summary(self) -> str:
         """Return a line that sums up the status for people."""
@@ -174,15 +172,13 @@ class ServerStatus:
 
     def _describe(self, counts: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
         of_features = self._features.describe(counts)
-        phase = self._stopping.phase.value
         processes = describe_processes(
-            self._begun, phase, self._peers.all(), self._generations.values()
+            self._begun, self._stopping.phase.value, self._peers.all(), self._generations.values()
         )
         processes += self._describe_templates()
         for helper in self._helpers:
             processes += helper.describe_processes()
         processes += self._server.readers()
-        preparations = [row for helper in self._helpers for row in helper.describe_preparations()]
         held, step_s = {**self._server.segment_bytes()}, self._server.clock_step_s()
         for process in processes:
             if process["started_s"]:
@@ -196,7 +192,9 @@ class ServerStatus:
             "processes": processes,
             # of processes that have ended, which others still read
             "ended_segment_bytes": sum(held.values()),
-            "environments": preparations,
+            "environments": [
+                row for helper in self._helpers for row in helper.describe_preparations()
+            ],
             "malformed": self._malformed,
             "log": server.log_loss(),
             "loads": load_seconds(self._generations.values()),

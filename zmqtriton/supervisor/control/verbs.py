@@ -72,8 +72,9 @@ class ControlCall(NamedTuple):
         """Raise InvalidArgument for an argument without a meaning, which is a spelling mistake."""
         for name in arguments:
             if name not in settings:
-                there_are = ", ".join(sorted(settings))
-                raise InvalidArgument(f"{what} has no setting '{name}'; there are {there_are}")
+                raise InvalidArgument(
+                    f"{what} has no setting '{name}'; there are {', '.join(sorted(settings))}"
+                )
 
 
 class Verb(NamedTuple):

@@ -219,8 +219,7 @@ class Features:
         """Call a hook of all features that have one of their own."""
         name = hook.__name__
         if name not in self._owners:
-            of_all = self._features
-            self._owners[name] = [f for f in of_all if getattr(type(f), name) is not hook]
+            self._owners[name] = [f for f in self._features if getattr(type(f), name) is not hook]
         for feature in self._owners[name]:
             try:
                 getattr(feature, name)(*arguments)

@@ -102,20 +102,19 @@ class ActionRunner:
 
     def _run(self, action: actions.Action) -> None:
         """Perform an action; a failure ends the task of this action, and no other."""
-        handler = _HANDLERS[type(action)]
         with guarded(type(action).__name__, lambda error: self._fail(action, error)):
-            handler(self, action)
+            _HANDLERS[type(action)](self, action)
 
     def _fail(self, action: Any, error: Exception) -> None:
         """End the task of an action that could not be performed."""
-        failure = InternalError(str(error))
         if isinstance(action, _STARTS):
-            reason = Reason.of(Kind.NOT_STARTED, f"it cannot be started: {error}")
-            self._core.events.process_ended(action.serial, reason)
+            self._core.events.process_ended(
+                action.serial, Reason.of(Kind.NOT_STARTED, f"it cannot be started: {error}")
+            )
         elif isinstance(action, actions.Send | actions.Signal):
             self._children.kill(action.serial, f"it cannot be reached: {error}")
         elif make_answer := _ANSWERS_OF_FAILURES.get(type(action)):
-            self._core.plan.answer(action.ticket, make_answer(self, failure))
+            self._core.plan.answer(action.ticket, make_answer(self, InternalError(str(error))))
 
     def _send(self, action: actions.Send) -> None:
         message = action.message
@@ -133,13 +132,11 @@ class ActionRunner:
 
     def _close_region(self, action: actions.CloseRegion) -> None:
         self._region_files.close(action.number)
-        readers = self._children.segments.region_closed(action.number)
-        self._core.plan.answer(action.ticket, readers)
+        self._core.plan.answer(action.ticket, self._children.segments.region_closed(action.number))
 
     def _answer(self, action: Any, answer: Promise[Any]) -> None:
         """Answer an action when it is finished."""
-        plan = self._core.plan
-        answer.at_end(lambda: plan.answer(action.ticket, answer.error or answer.value))
+        answer.at_end(lambda: self._core.plan.answer(action.ticket, answer.error or answer.value))
 
     def _answer_later(self, action: Any, steps: Coroutine[Promise[Any], None, Any]) -> None:
         """Answer an action when its story has ended."""
@@ -174,8 +171,9 @@ class ActionRunner:
         shared = listeners.for_next_server(self._listeners)
         roles = json.dumps([(bound.role, bound.is_passed) for bound in shared])
         answer = wire.CallResult(action.call_id, 0, "", roles)
-        numbers = [bound.socket.fileno() for bound in shared]
-        self._children.send_several(action.caller, answer, numbers)
+        self._children.send_several(
+            action.caller, answer, [bound.socket.fileno() for bound in shared]
+        )
 
     def _write_log(self, action: actions.Log) -> None:
         level = LEVEL_NUMBERS[action.level]

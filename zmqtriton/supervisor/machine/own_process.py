@@ -79,7 +79,6 @@ def start(options: Options) -> Start:
     program = [sys.executable, *sys.orig_argv[1 : len(sys.orig_argv) - len(sys.argv) + 1]]
     if words[:1] == ["tritonserver"]:
         program.append(words.pop(0))
-    script = program[1] if len(program) == 2 and _begins_with(program[1], sys.orig_argv[0]) else ""
     obstacle = ""
     if options.owner_descriptor >= 0 or (words and words[0].isidentifier()):
         obstacle = "it belongs to the program that has started it, and ends with that"
@@ -97,7 +96,7 @@ def start(options: Options) -> Start:
             obstacle,
             systemd.invocation(os.environ),
             systemd.reload_words(Path("/proc/self/cgroup").read_text("utf-8")),
-            script,
+            program[1] if len(program) == 2 and _begins_with(program[1], sys.orig_argv[0]) else "",
         )
     return Start(obstacle="the server cannot be replaced: its working directory is gone")
 

@@ -190,7 +190,7 @@ class EnsembleGeneration(Generation):
         assert blueprint.ensemble is not None
         self.readiness = EnsembleReadiness(blueprint.ensemble, members)
 
-    def start(self) -> None:
+    async def start(self) -> None:
         self._plan.log("V", f"ensemble model for {self.blueprint.name}\n")
         self._transition(states.AllInstancesLoaded())
         self.loaded()

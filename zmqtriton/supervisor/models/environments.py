@@ -37,7 +37,8 @@ class EnvironmentPreparations(HelperOwner):
         self._plan = plan
         self._introductions = introductions
         self._waiting: dict[int, _Preparation] = {}
-        self._processes: dict[int, dict[str, Any]] = {}
+        #: Rows of the status, without the step, and the preparations that know it.
+        self._processes: dict[int, tuple[dict[str, Any], PreparationStatus]] = {}
 
     async def prepare(self, model: str, demand: EnvironmentSpec) -> Environment:
         """Return the environment for a load. Raises ZmqTritonError if that fails."""
@@ -55,15 +56,9 @@ class EnvironmentPreparations(HelperOwner):
     def process_started(self, serial: int, pid: int, started_s: float) -> None:
         """Let a started process begin, and show it in the status, if it prepares an environment."""
         if serial in self._waiting:
-            model, demand, *_ = self._waiting[serial]
-            self._processes[serial] = {
-                "role": _ROLE,
-                "model": model,
-                "serial": serial,
-                "pid": pid,
-                "started_s": started_s,
-                "state": f"preparing {demand}",
-            }
+            model, demand, _, status = self._waiting[serial]
+            row = {"role": _ROLE, "model": model, "serial": serial, "pid": pid}
+            self._processes[serial] = {**row, "started_s": started_s}, status
             self._plan.tell(self._let_begin(serial, demand, pid))
 
     async def _let_begin(self, serial: int, demand: EnvironmentSpec, pid: int) -> None:
@@ -74,7 +69,7 @@ class EnvironmentPreparations(HelperOwner):
 
     def describe_processes(self) -> list[dict[str, Any]]:
         """Describe the processes, for the status."""
-        return list(self._processes.values())
+        return [{**row, "state": status.phase} for row, status in self._processes.values()]
 
     def describe_preparations(self) -> list[dict[str, Any]]:
         """Describe the progress of each preparation, for the status."""
@@ -82,8 +77,8 @@ class EnvironmentPreparations(HelperOwner):
 
     def phase(self, model: str) -> str:
         """Return the present step of the preparation for a model, in words; "" without one."""
-        phases = (each.status.phase for each in self._waiting.values() if each.model == model)
-        return next(phases, "")
+        waiting = self._waiting.values()
+        return next((each.status.phase for each in waiting if each.model == model), "")
 
     def give_up(self, model: str) -> None:
         """Continue without the environment that is prepared for a model: it is not needed."""
@@ -100,9 +95,7 @@ class EnvironmentPreparations(HelperOwner):
     def handle_progress(self, serial: int, message: wire.PreparationProgress) -> None:
         """Record the progress of a preparation, for the status."""
         if serial in self._waiting:
-            status = self._waiting[serial].status
-            status.update(message)
-            self._processes[serial]["state"] = status.phase
+            self._waiting[serial].status.update(message)
 
     def handle_result(self, serial: int, answer: wire.CallResult) -> bool:
         """Process an answer; False if it was not awaited here."""
@@ -119,11 +112,10 @@ class EnvironmentPreparations(HelperOwner):
         """Fail the preparation of a dead process, unless it has answered."""
         if self._processes.pop(serial, None) is not None:
             self._introductions.report_death(serial, reason.text)
-        if serial not in self._waiting:
-            return
-        _, demand, outcome, _ = self._waiting.pop(serial)
-        words = f": {last_words}" if last_words else ""
-        problem = f"{demand} cannot be prepared ({reason.text}){words}"
-        outcome.fail(
-            InternalError(problem).because(Kind.ENVIRONMENT_FAILED, reason, problem=problem)
-        )
+        if serial in self._waiting:
+            _, demand, outcome, _ = self._waiting.pop(serial)
+            words = f": {last_words}" if last_words else ""
+            problem = f"{demand} cannot be prepared ({reason.text}){words}"
+            outcome.fail(
+                InternalError(problem).because(Kind.ENVIRONMENT_FAILED, reason, problem=problem)
+            )

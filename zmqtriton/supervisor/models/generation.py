@@ -7,7 +7,6 @@ the model, decides when it is announced and when it is retired. Does no I/O.
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Iterable, Sequence
 from functools import partial
 from typing import Any, Protocol
@@ -96,8 +95,6 @@ class Generation:
         self.readiness: GenerationReadiness = self.instances
         self._plan = plan
         self._introductions = introductions
-        #: The instances that are yet to be started for the first time.
-        self._unstarted_instances: deque[StubPlace] = deque()
         #: The models that it needs to execute.
         self.callees = {
             *blueprint.callees,
@@ -160,18 +157,13 @@ class Generation:
 
     # ---------------------------------------------------------- what is asked
 
-    def start(self) -> None:
+    async def start(self) -> None:
         """Start its instances, if need be when those of others have ended."""
-        slots = self.planned_slots
-        if self._introductions.resources.instance_limit.is_room_coming(len(slots)):
-            self._plan.tell(self._start_when_there_is_room(slots))
-        elif self._claim(slots):
-            self.add_instances(slots)
-
-    async def _start_when_there_is_room(self, slots: Sequence[InstanceSlot]) -> None:
-        late, limit = self._plan.pause(_ROOM_WITHIN_S), self._introductions.resources.instance_limit
-        await self._plan.until(lambda: late.is_over or not limit.is_room_coming(len(slots)))
-        if self.state is GenerationState.LOADING and self._claim(slots):
+        slots, limit = self.planned_slots, self._introductions.resources.instance_limit
+        if limit.is_room_coming(len(slots)):
+            late = self._plan.pause(_ROOM_WITHIN_S)
+            await self._plan.until(lambda: late.is_over or not limit.is_room_coming(len(slots)))
+        if self.is_loading and self._claim(slots):
             self.add_instances(slots)
 
     def announce(self) -> None:
@@ -183,9 +175,8 @@ class Generation:
 
     def retire(self) -> None:
         """End the generation once its requests are answered."""
-        if self.state is GenerationState.LOADING:
+        if self.is_loading:
             self.abort(UNLOADED)
-            return
         if not self.is_serving:
             return
         self._transition(states.RetireRequested())
@@ -257,8 +248,9 @@ class Generation:
             if not (has_adopted and earlier is not None and earlier.has_threads):
                 raise
             self.template, self._has_adopt_failed = self._end(self.template), True
-            text = f"an instance with adopt() could not start: {error.text}"
-            self.record_kept(wire.Kept(0, text))
+            self.record_kept(
+                wire.Kept(0, f"an instance with adopt() could not start: {error.text}")
+            )
             self._roll = Roll(self._plan, self, blueprint)
             await self._roll.tell()
         finally:
@@ -267,8 +259,6 @@ class Generation:
     def remove_instance(self, instance: StubPlace) -> None:
         """End an instance once it has answered its requests."""
         instance.is_being_removed = True
-        if instance in self._unstarted_instances:
-            self._unstarted_instances.remove(instance)
         if instance.state is InstanceState.READY:
             instance.handle(states.DrainRequested())
             if instance.slot.is_passive:
@@ -317,8 +307,9 @@ class Generation:
             self._introduce(instance)
         elif isinstance(event, states.ProcessExited):
             host = self.environment.host
-            guest = host.guest if host else 0
-            self._introductions.report_death(serial, instance.death_summary, guest)
+            self._introductions.report_death(
+                serial, instance.death_summary, host.guest if host else 0
+            )
             log_death(self._plan, self.label, instance, event, before)
             if instance.is_being_removed:
                 self._introductions.stubs.pop(serial, None)
@@ -335,7 +326,7 @@ class Generation:
         if self.state is GenerationState.LOADING:
             if instance.state is InstanceState.FAILED:
                 self._fail(instance.load_failure())
-            elif instance.state is InstanceState.READY and self._unstarted_instances:
+            elif instance.state is InstanceState.READY and self.instances.unstarted:
                 self._begin_next()
             elif all(i.state is InstanceState.READY for i in self.instances):
                 self._transition(states.AllInstancesLoaded())
@@ -401,27 +392,24 @@ class Generation:
         """Create an instance for each slot, and start them."""
         new = [StubPlace(self._plan, place, self) for place in places]
         self.instances += new
-        self._unstarted_instances += new
         self._begin_next()
         return new
 
     def _begin_next(self) -> None:
-        while self._unstarted_instances and (
-            self.blueprint.can_load_in_parallel or not self.instances.is_one_loading
-        ):
-            self.handle(self._unstarted_instances.popleft(), states.StartRequested())
+        for instance in self.instances.unstarted:
+            if self.blueprint.can_load_in_parallel or not self.instances.is_one_loading:
+                self.handle(instance, states.StartRequested())
 
     def choose_template(self, assignment: Assignment) -> Template | None:
         """Return the origin of the next instance; None if that loads by itself."""
         blueprint = self.blueprint
         if self.template is None and blueprint.instances and not self.environment.host:
             place = blueprint.first_slot._replace(name="template")
-            has_threads = blueprint.instances == THREADS
             self.template = Template(
                 self._plan.new_serial(),
                 self._load_of(place, is_asked=False),
                 blueprint.max_load_s,
-                has_threads,
+                blueprint.instances == THREADS,
                 self.choose_spare(place, assignment._replace(cores=())),
                 self._find_origin(),
             )
@@ -429,8 +417,7 @@ class Generation:
 
     def choose_spare(self, slot: InstanceSlot, assignment: Assignment) -> int:
         """Return the serial of the spare process that forks the next instance; 0 without one."""
-        choose = self._introductions.choose_spare
-        return choose(self.environment, self.blueprint, slot, assignment)
+        return self._introductions.choose_spare(self.environment, self.blueprint, slot, assignment)
 
     def place(self, instance: StubPlace) -> Assignment:
         """Return the cores and the variables of an instance that starts."""
@@ -454,10 +441,8 @@ class Generation:
     def record_kept(self, report: wire.Kept) -> None:
         """Record the template's report on the objects that it has kept, and log it."""
         self.kept = report
-        what = "kept" if report.is_kept else "is loaded again:"
-        name = self.blueprint.name
-        text = f"{self.label} {what} {report.text}"
-        self._plan.log("I", text, model=name, version=self.version)
+        text = f"{self.label} {'kept' if report.is_kept else 'is loaded again:'} {report.text}"
+        self._plan.log("I", text, model=self.blueprint.name, version=self.version)
 
     def _end_template(self, *, at_once: bool = False) -> None:
         self._earlier = self._end(self._earlier)
@@ -491,8 +476,9 @@ class Generation:
         load = self._load_of(place, is_asked=self._is_to_complete_config(instance))
         # the broker kills this group if the supervisor dies; a guest is not ours
         group = 0 if self.environment.host else instance.pid
-        introduced = self._introductions.introduce(instance.serial, "stub", place.name, group)
-        introduced.at_end(lambda: self._plan.enqueue(Send(instance.serial, load)))
+        self._introductions.introduce(instance.serial, "stub", place.name, group).at_end(
+            lambda: self._plan.enqueue(Send(instance.serial, load))
+        )
 
     def _is_to_complete_config(self, instance: StubPlace) -> bool:
         """True if the model in this instance is asked for the configuration."""
@@ -568,8 +554,7 @@ def log_death(
         "version": instance.version,
         "instance": instance.name,
     }
-    text = shorten(death.text if death else "")
-    what = f"stub '{instance.name}' of {label} has died: {text}"
+    what = f"stub '{instance.name}' of {label} has died: {shorten(death.text if death else '')}"
     if instance.state is InstanceState.FAILED and instance.can_restart:
         plan.log("E", f"{what}; {describe_giving_up(instance)}", **about)
     elif instance.state is InstanceState.BACKOFF:
@@ -593,16 +578,18 @@ class BrokerEntry:
     def announce(self, config: str, instances: Iterable[StubPlace] = ()) -> None:
         """Announce the generation with these instances, or its new configuration."""
         self.is_announced = True
-        message = wire.AddGeneration(self._number, self._model, self._version, config)
-        self._introductions.send_to_broker(message)
+        self._introductions.send_to_broker(
+            wire.AddGeneration(self._number, self._model, self._version, config)
+        )
         for instance in instances:
             self.attach(instance)
 
     def attach(self, instance: StubPlace) -> None:
         """Let the instance get requests."""
         needs = self._introductions.resources.needs_for_broker(instance.slot.resources)
-        message = wire.AttachInstance(self._number, instance.serial, instance.name, needs)
-        self._introductions.send_to_broker(message)
+        self._introductions.send_to_broker(
+            wire.AttachInstance(self._number, instance.serial, instance.name, needs)
+        )
 
     def retire(self, instance: StubPlace | None = None) -> None:
         """Let the instance, or all of them, get no further requests."""
@@ -613,5 +600,6 @@ class BrokerEntry:
     def remove(self, reason: Reason | None) -> None:
         if self.is_announced:
             self.is_announced = False
-            message = wire.RemoveGeneration(self._number, shorten(reason.text if reason else ""))
-            self._introductions.send_to_broker(message)
+            self._introductions.send_to_broker(
+                wire.RemoveGeneration(self._number, shorten(reason.text if reason else ""))
+            )

@@ -20,7 +20,7 @@ from zmqtriton.supervisor.actions import Assignment, Send, Signal, SpawnStub, Te
 from zmqtriton.supervisor.backoff import MAX_DEATHS, PROVEN_AFTER_S, Backoff
 from zmqtriton.supervisor.finalize_turns import FinalizeTurns
 from zmqtriton.supervisor.plan import Plan, PlanTimer
-from zmqtriton.supervisor.states import ALIVE_STATES, InstanceState
+from zmqtriton.supervisor.states import ALIVE_STATES, OVER_STATES, InstanceState
 from zmqtriton_floor import wire
 from zmqtriton_floor.errors import (
     InternalError,
@@ -117,10 +117,8 @@ class StubPlace:
         self.last_pid = 0
         #: Stubs that were started in place of dead ones.
         self.restarts = 0
-        #: The reason is the stub's own report of why it could not load.
-        self.has_reported_failure = False
-        #: The error number of that report.
-        self.failure_code = InternalError.number
+        #: The error number of the stub's own report of why it could not load; 0 without one.
+        self.failure_code = 0
         #: False until it was loaded once: if a first load fails, the whole load fails.
         self.can_restart = False
         #: True if its model defines is_ready.
@@ -175,10 +173,18 @@ class StubPlace:
         """Return why the instance could not be loaded; the suffix is added to the text."""
         death = self.death_reason
         why = death.text if death else ""
-        if self.has_reported_failure:
+        if self.failure_code:
             return from_number(self.failure_code, f"{why}{suffix}", death)
-        lost = ProcessLost(f"Stub process '{self.name}' is not healthy. ({why}){suffix}")
-        return lost.because(Kind.STUB_LOST, death, instance=self.name)
+        return ProcessLost(f"Stub process '{self.name}' is not healthy. ({why}){suffix}").because(
+            Kind.STUB_LOST, death, instance=self.name
+        )
+
+    def record_finding(self, message: wire.MemoryGrowth | wire.Mismatch) -> None:
+        """Record what its process has found out about its model."""
+        if isinstance(message, wire.MemoryGrowth):
+            self.growth = message
+        else:
+            self.mismatches = (*self.mismatches, message.text)[: wire.MAX_MISMATCHES]
 
     def drained(self) -> None:
         """Handle the broker's report of its last answer."""
@@ -218,8 +224,8 @@ class StubPlace:
 
     def _start(self, event: states.Event) -> None:
         self.serial = self._plan.new_serial()
-        self.has_reported_failure = self._was_stack_requested = False
-        self.failure_code = InternalError.number
+        self._was_stack_requested = False
+        self.failure_code = 0
         self._ready_at_s = math.inf
         self.has_executed = False
         self.growth, self.mismatches = NO_GROWTH, ()
@@ -229,8 +235,8 @@ class StubPlace:
         self._plan.log("I", f"TRITONBACKEND_ModelInstanceInitialize: {where}")
         owner, blueprint = self._owner, self._owner.blueprint
         artifact = blueprint.versions[self.version].path.rpartition("/")[2]
-        text = f"{self.name} on {_device_of(self.slot)} using artifact '{artifact}'"
-        self._plan.log("V", f"Creating instance {text}")
+        where = _device_of(self.slot)
+        self._plan.log("V", f"Creating instance {self.name} on {where} using artifact '{artifact}'")
         assignment = owner.place(self)
         template = owner.choose_template(assignment)
         self._is_thread = template is not None and template.has_threads
@@ -259,13 +265,13 @@ class StubPlace:
     def _limit_load(self) -> None:
         limit_s = self._owner.blueprint.max_load_s
         text = f"loading took longer than max_load_seconds ({limit_s:g})"
-        reason = Reason.of(Kind.LOAD_TIMEOUT, text, limit_s=limit_s)
-        self._kill_after(limit_s, reason, can_tell=True)
+        self._kill_after(
+            limit_s, Reason.of(Kind.LOAD_TIMEOUT, text, limit_s=limit_s), can_tell=True
+        )
 
     def rest(self, *, is_on: bool) -> None:
         """Pause the time limit of the instance's load, or continue it."""
-        has_limit = bool(self._owner.blueprint.max_load_s)
-        if self.state is InstanceState.LOADING and has_limit and self._timer:
+        if self.state is InstanceState.LOADING and self._owner.blueprint.max_load_s and self._timer:
             self._timer.cancel()
             if not is_on:
                 self._limit_load()
@@ -283,10 +289,10 @@ class StubPlace:
 
     def _on_load_failed(self, event: states.InstanceLoadFailed) -> None:
         self._stated_reason = event.reason
-        self.has_reported_failure = True
         self.failure_code = event.code
-        reason = Reason.of(Kind.EXIT_TIMEOUT, "it did not exit after its load had failed")
-        self._kill_after(EXIT_WITHIN_S, reason)
+        self._kill_after(
+            EXIT_WITHIN_S, Reason.of(Kind.EXIT_TIMEOUT, "it did not exit after its load had failed")
+        )
 
     def _on_kill_requested(self, event: states.KillRequested) -> None:
         # A stub's own report is worth more than the reason for which it is killed.
@@ -328,8 +334,9 @@ class StubPlace:
     def _finalize(self) -> None:
         self._plan.enqueue(Send(self.serial, wire.Finalize()))
         text = f"finalize took more than {FINALIZE_WITHIN_S:g} seconds"
-        reason = Reason.of(Kind.FINALIZE_TIMEOUT, text, limit_s=FINALIZE_WITHIN_S)
-        self._kill_after(FINALIZE_WITHIN_S, reason)
+        self._kill_after(
+            FINALIZE_WITHIN_S, Reason.of(Kind.FINALIZE_TIMEOUT, text, limit_s=FINALIZE_WITHIN_S)
+        )
 
     def _stop(self, _: states.StopRequested) -> None:
         # Before ProcessStarted there is nothing to kill; that event does it.
@@ -375,12 +382,15 @@ _ACTS: dict[type[states.Event], Callable[[StubPlace, Any], None]] = {
 
 def stub_event(message: Any) -> states.Event | None:
     """Return the event of a stub's message; None if the message is not an event."""
-    if isinstance(message, wire.ConfigCompleted):
-        return states.InstanceConfigCompleted(message.config)
-    if isinstance(message, wire.ModelLoaded):
-        return states.InstanceLoaded(bool(message.has_is_ready), message.modules)
-    if isinstance(message, wire.LoadFailed):
-        return states.InstanceLoadFailed(_believable(message.reason), message.code)
+    match message:
+        case wire.ConfigCompleted():
+            return states.InstanceConfigCompleted(message.config)
+        case wire.ModelLoaded():
+            return states.InstanceLoaded(bool(message.has_is_ready), message.modules)
+        case wire.LoadFailed():
+            return states.InstanceLoadFailed(
+                _believable(message.reason), message.code or InternalError.number
+            )
     return None
 
 
@@ -438,6 +448,11 @@ class InstanceSet(list[StubPlace]):
         return [instance for instance in self if not instance.is_being_removed]
 
     @property
+    def unstarted(self) -> list[StubPlace]:
+        """Return the instances that are yet to be started for the first time."""
+        return [instance for instance in self if not instance.serial]
+
+    @property
     def ready(self) -> list[StubPlace]:
         """Return the instances that can execute."""
         return [i for i in self.active if i.state is InstanceState.READY]
@@ -470,5 +485,4 @@ class InstanceSet(list[StubPlace]):
 
     def discard_removed(self) -> None:
         """Forget instances that have been removed and have ended."""
-        ended = (InstanceState.STOPPED, InstanceState.FAILED)
-        self[:] = [i for i in self if not (i.is_being_removed and i.state in ended)]
+        self[:] = [i for i in self if not (i.is_being_removed and i.state in OVER_STATES)]

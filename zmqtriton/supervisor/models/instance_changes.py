@@ -21,14 +21,12 @@ from typing import Protocol
 from zmqtriton.reading.blueprint import Blueprint, FinalConfig, InstanceSlot
 from zmqtriton.supervisor.models.instance import InstanceSet, StubPlace
 from zmqtriton.supervisor.plan import Plan
-from zmqtriton.supervisor.states import InstanceState
+from zmqtriton.supervisor.states import OVER_STATES, InstanceState
 from zmqtriton_floor.errors import ZmqTritonError
 
 #: Claims the rate limiter's resources for these slots. Raises ZmqTritonError if one of them could
 #: never execute.
 ClaimResources = Callable[[Sequence[InstanceSlot]], None]
-
-_OVER = frozenset({InstanceState.FAILED, InstanceState.STOPPED})
 
 
 class ChangedGeneration(Protocol):
@@ -62,8 +60,9 @@ async def change_groups(
     present = generation.instances.staying
     before = [instance.slot for instance in present]
     claim([*before, *finished.slots])
-    usable = [i for i in present if i.state is not InstanceState.FAILED]
-    kept, lacking = match_slots(usable, finished.slots)
+    kept, lacking = match_slots(
+        [i for i in present if i.state is not InstanceState.FAILED], finished.slots
+    )
     surplus = [i for i in present if i not in kept]
     new = generation.add_instances(lacking)
     await plan.until(lambda: find_failure(new) or all(i.state is InstanceState.READY for i in new))
@@ -83,7 +82,7 @@ async def change_groups(
 
 def find_failure(new: Iterable[StubPlace]) -> StubPlace | None:
     """Return a new instance that could not be started, if there is one."""
-    return next((one for one in new if one.state in _OVER and one.death_reason), None)
+    return next((one for one in new if one.state in OVER_STATES and one.death_reason), None)
 
 
 def match_slots(
@@ -165,17 +164,16 @@ class Roll:
             raise NeedsNewGeneration("its configuration has changed, too")
 
     def _is_decided(self, starting: StubPlace) -> bool:
-        is_ready = starting.state is InstanceState.READY
-        return is_ready or self._find_problem(starting) is not None
+        return starting.state is InstanceState.READY or self._find_problem(starting) is not None
 
     def _find_problem(self, starting: StubPlace) -> ZmqTritonError | None:
         """Return the reason why the roll must stop; a new instance may have died when ready."""
-        died = (one for one in self._replacements if one.death_reason)
-        failed = find_failure([starting]) or next(died, None)
+        failed = find_failure([starting]) or next(
+            (one for one in self._replacements if one.death_reason), None
+        )
         return self._problem or (failed.load_failure(self._progress) if failed else None)
 
     @property
     def _progress(self) -> str:
-        if not self._replacements:
-            return ""
-        return f" ({len(self._replacements)} of {self._count} instances have the new code)"
+        count = len(self._replacements)
+        return f" ({count} of {self._count} instances have the new code)" if count else ""

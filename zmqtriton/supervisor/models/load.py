@@ -225,8 +225,8 @@ class Load:
             text = f"Poll failed for model directory '{self._model.name}': {text}"
         self._context.plan.log("E", text, model=self._model.name)
         text = f"failed to load '{self._model.name}', failed to poll from model repository"
-        text += f": {failure.reason.text}" if failure.fingerprint else _NOT_THERE
-        return InternalError(text)
+        why = f": {failure.reason.text}" if failure.fingerprint else _NOT_THERE
+        return InternalError(f"{text}{why}")
 
     def _note_unchanged(self, blueprint: Blueprint) -> None:
         self._model.history.record_unchanged(blueprint)
@@ -305,51 +305,42 @@ class Load:
         """
         self._scope.cancel()
         numbers = self._new.abort(why, has_failed=has_failed) if self._new is not None else []
-        name = self._model.name
         texts = "".join(f"version {n} is at UNAVAILABLE state: {why.text};\n" for n in numbers)
-        error = Unavailable(f"load failed for model '{name}': {texts or why.text}")
-        self._end(error)
+        self._end(Unavailable(f"load failed for model '{self._model.name}': {texts or why.text}"))
 
     def drop_version(self, number: int) -> None:
         """Continue without a version that is being unloaded."""
         new = self._new
-        if new is None or not new.drop(number):
-            return
-        if not new.needs_environment:
+        if new is not None and new.drop(number) and not new.needs_environment:
             self._context.preparations.give_up(self._model.name)
 
     def _record_success(self, blueprint: Blueprint) -> None:
         self._model.record_loaded(blueprint)
-        scale = self._request.scale
+        scale, name = self._request.scale, self._model.name
         if scale is not None:
             self._model.history.record_scale(scale, blueprint)
         what = "loaded" if scale is None else "scaled"
-        name = self._model.name
         self._context.plan.log("I", f"successfully {what} '{name}'", model=name)
 
     def _error(
         self, failures: Mapping[int, Reason], problem: ZmqTritonError | None
     ) -> ZmqTritonError:
         """Return the error, in Triton's words, if not all versions serve."""
-        if problem is not None:
-            # The ensemble itself cannot be made, whichever versions it has.
-            texts = f"{problem.text}\n"
-        else:
-            texts = "".join(
-                f"version {number} is at UNAVAILABLE state: {reason.text};"
-                for number, reason in sorted(failures.items())
-            )
-            texts += "\n"
-        return InvalidArgument(f"load failed for model '{self._model.name}': {texts}")
+        texts = "".join(
+            f"version {number} is at UNAVAILABLE state: {reason.text};"
+            for number, reason in sorted(failures.items())
+        )
+        # an ensemble that cannot be made fails as a whole, whichever versions it has
+        why = problem.text if problem is not None else texts
+        return InvalidArgument(f"load failed for model '{self._model.name}': {why}\n")
 
     def _end(self, error: ZmqTritonError | None) -> None:
         """End the load, with an error or without. Only the first end counts."""
-        if self.ended.is_over:
-            return
-        if self._has_begun:
-            self._context.load_slots.release(self._model.name)
-        if error is None:
-            self.ended()
-        else:
-            self.ended.fail(error)
-        self._context.listener.load_ended(self._model.name)
+        if not self.ended.is_over:
+            if self._has_begun:
+                self._context.load_slots.release(self._model.name)
+            if error is None:
+                self.ended()
+            else:
+                self.ended.fail(error)
+            self._context.listener.load_ended(self._model.name)

@@ -147,8 +147,7 @@ class ServedModel(GenerationOwner):
             generation.retire()  # nobody can call it, and it must not come back
         elif generation is not None:
             around = self._context
-            frontends_know = around.audience.confirm_frontends()
-            around.retirements.retire_after_callers(generation, frontends_know)
+            around.retirements.retire_after_callers(generation, around.audience.confirm_frontends())
         elif version.state is ModelState.UNLOADING:
             self._finish_unload(version)
 

@@ -18,8 +18,7 @@ _OF_MEMBERS = frozenset((Kind.MEMBER_NOT_LOADED, Kind.MEMBER_NOT_READY))
 def is_ready(model: ServedModel, version: int) -> bool:
     """True if this version can execute now; -1: any version."""
     meant = [one for number, one in model.versions.items() if version in (-1, number)]
-    is_able = any(one.reported_state[0] is ModelState.READY for one in meant)
-    return is_able and not model.avoidances
+    return any(one.reported_state[0] is ModelState.READY for one in meant) and not model.avoidances
 
 
 def is_loaded(model: ServedModel) -> bool:
@@ -59,8 +58,12 @@ def code_of(model: ServedModel) -> dict[str, Any] | None:
 def index_entries(model: ServedModel) -> Iterator[dict[str, Any]]:
     """Return the model's entries in the repository index."""
     for number, state, reason in _judged(model):
-        entry = {"name": model.name, "version": str(number), "state": state.value}
-        yield {**entry, **_shown(reason)}
+        yield {
+            "name": model.name,
+            "version": str(number),
+            "state": state.value,
+            **_shown(reason),
+        }
     if not model.versions:
         read_problem = model.history.read_problem
         # Triton's index has the name alone; programs of ours read why
@@ -74,8 +77,7 @@ def index_entries(model: ServedModel) -> Iterator[dict[str, Any]]:
 
 def troubles(model: ServedModel) -> Iterator[dict[str, str]]:
     """Return the reasons why versions are not ready or not reloaded, unless it is on purpose."""
-    read_problem = model.history.read_problem
-    judged = list(_judged(model)) or [("", ModelState.UNAVAILABLE, read_problem)]
+    judged = list(_judged(model)) or [("", ModelState.UNAVAILABLE, model.history.read_problem)]
     for number, state, reason in judged:
         cause = state.value if state is ModelState.LOADING else ""
         if reason is not None and reason.kind not in AT_REST:
@@ -87,8 +89,9 @@ def troubles(model: ServedModel) -> Iterator[dict[str, str]]:
 
 def _cause_of(reason: Reason) -> str:
     """Return the kind of the cause; for an ensemble, its member's directory is the missing one."""
-    of_member = (one.kind for one in reason.chain if one.kind in _OF_MEMBERS)
-    return str(next(of_member, reason.innermost.kind))
+    return str(
+        next((one.kind for one in reason.chain if one.kind in _OF_MEMBERS), reason.innermost.kind)
+    )
 
 
 def _judged(model: ServedModel) -> Iterator[tuple[int | str, ModelState, Reason | None]]:
@@ -120,8 +123,7 @@ def table_rows(model: ServedModel) -> list[tuple[str, str, str]]:
         for number, version in model.versions.items()
     ]
     if model.history.read_problem:
-        status = _status(ModelState.UNAVAILABLE, model.history.read_problem)
-        rows.append((model.name, "-", status))
+        rows.append((model.name, "-", _status(ModelState.UNAVAILABLE, model.history.read_problem)))
     elif not rows:
         rows.append((model.name, "-", NO_VERSION.text))
     return rows

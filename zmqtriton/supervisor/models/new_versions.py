@@ -84,8 +84,9 @@ class NewVersions:
         )
         for number in blueprint.versions:
             version = self._model.versions.setdefault(number, ServedVersion(blueprint.name, number))
-            text = f"{verb}: {blueprint.name}:{number}{aim}"
-            self._context.plan.log("I", text, model=blueprint.name, version=number)
+            self._context.plan.log(
+                "I", f"{verb}: {blueprint.name}:{number}{aim}", model=blueprint.name, version=number
+            )
             if version.transition(states.LoadStarted()):
                 self._model.publish(version)
             change = None if renews else _change_in_place(blueprint, version, can_roll=can_roll)
@@ -119,22 +120,18 @@ class NewVersions:
 
     async def swap_in(self) -> None:
         """Let the new generations serve; return when every frontend knows."""
-        for generation in list(self._generations.values()):
-            self._swap_in(generation)
+        for number, generation in [*self._generations.items()]:
+            del self._generations[number]
+            version = self._model.versions[number]
+            old, version.generation = version.generation, generation
+            generation.owner = self._model
+            version.transition(states.GenerationServing())
+            self._model.publish(version)
+            frontends_know = self._context.audience.confirm_frontends()
+            if old is not None:
+                frontends_know.at_end(old.retire)
+            self._told.append(frontends_know)
         await All(self._told)
-
-    def _swap_in(self, generation: Generation) -> None:
-        number = generation.version
-        del self._generations[number]
-        version = self._model.versions[number]
-        old, version.generation = version.generation, generation
-        generation.owner = self._model
-        version.transition(states.GenerationServing())
-        self._model.publish(version)
-        frontends_know = self._context.audience.confirm_frontends()
-        if old is not None:
-            frontends_know.at_end(old.retire)
-        self._told.append(frontends_know)
 
     def drop_loaded(self) -> None:
         """End the generations that will not serve, since another version cannot."""
@@ -144,22 +141,22 @@ class NewVersions:
             is_first = self._model.versions[number].generation is None
             # the first time in Triton's words
             text = UNLOADED.text if is_first else f"version {failed} could not be loaded"
-            reason = Reason.of(Kind.OTHER_VERSION_FAILED, text, versions=failed)
-            self._refuse(number, reason)
+            self._refuse(number, Reason.of(Kind.OTHER_VERSION_FAILED, text, versions=failed))
             generation.abort(UNLOADED)
 
     def drop(self, number: int) -> bool:
         """Continue without a version that is being unloaded; return whether it was in the load."""
         story, generation = self._stories.get(number), self._generations.pop(number, None)
-        is_changing = story is not None and not story.is_over
-        has_change = self._changes.pop(number, None) is not None or is_changing
-        if has_change or generation is not None:
+        has_change = self._changes.pop(number, None) is not None
+        is_running = story is not None and not story.is_over
+        is_in_load = has_change or is_running or generation is not None
+        if is_in_load:
             self.failures[number] = UNLOADED
         if story is not None:
             story.cancel()
         if generation is not None:
             generation.abort(UNLOADED)
-        return has_change or generation is not None
+        return is_in_load
 
     def abort(self, why: Reason, *, has_failed: bool) -> list[int]:
         """End the generations that do not serve yet, and return their versions.
@@ -211,8 +208,11 @@ class NewVersions:
             generation = EnsembleGeneration(*parts, around.ensemble_members)
             limit = self._blueprint.ensemble.max_inflight_requests
             if limit:
-                text = f"Ensemble model '{self._model.name}' configured with max_inflight_requests"
-                around.plan.log("I", f"{text}: {limit}")
+                around.plan.log(
+                    "I",
+                    f"Ensemble model '{self._model.name}' configured with max_inflight_requests: "
+                    f"{limit}",
+                )
         generation.predecessor = None if self._renews else self._predecessor(number)
         around.generations[generation.number] = self._generations[number] = generation
 
@@ -229,16 +229,12 @@ class NewVersions:
             self._fail(number, obstacle)
             generation.abort(obstacle.reason)
             return
-        retries = self._context.policy.load_retries
-        while True:
+        for left in reversed(range(1 + self._context.policy.load_retries)):
             try:
-                await self._load(self._generations[number])
-                return
+                return await self._load(self._generations[number])
             except ZmqTritonError as error:
-                if not retries:
-                    self._fail(number, error)
-                    return
-            retries -= 1
+                if not left:
+                    return self._fail(number, error)
             self._add_generation(number)
 
     async def _load(self, generation: Generation) -> None:
@@ -247,7 +243,7 @@ class NewVersions:
         generation.final_config = self._combined or generation.final_config
         if self._blueprint.ensemble is None:
             self._log_initialization(generation)
-        generation.start()
+        await generation.start()
         await generation.loaded
         # the broker first, so that it knows the generation before requests for it arrive
         generation.announce()
@@ -263,8 +259,9 @@ class NewVersions:
         largest = json.loads(blueprint.backend_settings).get(_LARGEST_BATCH)
         if largest is not None:
             plan.log("V", f"Adding default backend config setting: {_LARGEST_BATCH},{largest}")
-        text = f"{blueprint.name} (version {generation.version})"
-        plan.log("V", f"TRITONBACKEND_ModelInitialize: {text}")
+        plan.log(
+            "V", f"TRITONBACKEND_ModelInitialize: {blueprint.name} (version {generation.version})"
+        )
         if generation.final_config is not None:
             plan.log("V", "model configuration:\n", document=generation.final_config.config)
 
@@ -305,6 +302,6 @@ def _change_in_place(
     new = blueprint.versions[version.number]
     served = generation.blueprint.versions[version.number]
     is_same_place = blueprint.directory == generation.blueprint.directory
-    if new.fingerprint_without_code == served.fingerprint_without_code != "":
-        return generation.roll if can_roll and is_same_place and not new.problem else None
-    return None
+    is_code_alone = new.fingerprint_without_code == served.fingerprint_without_code != ""
+    can_stay = is_code_alone and can_roll and is_same_place and not new.problem
+    return generation.roll if can_stay else None

@@ -59,8 +59,9 @@ class LoadSlots:
         while self._free and self._waiting:
             model, turn = self._waiting.popleft()
             self._free -= 1
-            late = partial(self.release, model)
-            self._holders[model] = self._plan.call_later(self._patience_s, late)
+            self._holders[model] = self._plan.call_later(
+                self._patience_s, partial(self.release, model)
+            )
             turn()
 
 
@@ -238,13 +239,8 @@ class NestedLoads:
             self._waiting.remove(entry)
 
     def _loading(self, serial: int) -> Generation | None:
-        loading = (
-            generation
-            for generation in self._generations.values()
-            if generation.state is GenerationState.LOADING
-            and generation.instances.find(serial) is not None
-        )
-        return next(loading, None)
+        generations = self._generations.values()
+        return next((g for g in generations if g.is_loading and g.instances.find(serial)), None)
 
     def _waits_for(self, model: str, other: str) -> bool:
         """True if a load of the one model ends only after a load of the other."""

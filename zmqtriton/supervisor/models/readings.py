@@ -95,11 +95,10 @@ class ModelReadings:
         A problem applies to all versions of the model. Without patience, a repository that does not
         answer is left out, or its last listing is used. Raises ZmqTritonError.
         """
-        remote: RemoteNames = ()
-        if self._source is not None:
-            remote = await self._source.list_remote()
-        make = partial(
-            ListRepository, remote_models=remote, is_patient=is_patient, is_urgent=is_urgent
+        remote = await self._source.list_remote() if self._source is not None else ()
+        listing: RepositoryNames = await self._plan.ask(
+            partial(
+                ListRepository, remote_models=remote, is_patient=is_patient, is_urgent=is_urgent
+            )
         )
-        listing: RepositoryNames = await self._plan.ask(make)
         return listing

@@ -68,11 +68,10 @@ class InstanceLimit:
         """Count the instances of a generation. Raises Unavailable if there would be too many."""
         others = self._total - self._counts.get(generation, 0)
         if others + instances > self.maximum:
-            text = (
+            raise Unavailable(
                 f"the limit of open files allows {self.maximum:g} instances; there are {others}, "
                 f"and the load needs {instances} more (see ulimit -n, LimitNOFILE)"
-            )
-            raise Unavailable(text).because(Kind.TOO_FEW_DESCRIPTORS, limit=int(self.maximum))
+            ).because(Kind.TOO_FEW_DESCRIPTORS, limit=int(self.maximum))
         self._counts[generation], self._total = instances, others + instances
 
     def is_room_coming(self, instances: int) -> bool:
@@ -115,11 +114,10 @@ class GpuLimits:
         full = {gpu for gpu in {place.device for place in new.values()} if self._is_full(gpu)}
         for place in new.values():
             if place.device in full:
-                text = (
+                raise Unavailable(
                     f"can not create model '{place.name}': memory limit set for GPU "
                     f"{place.device} has exceeded, model loading is rejected."
-                )
-                raise Unavailable(text).because(Kind.GPU_FULL, gpu=place.device)
+                ).because(Kind.GPU_FULL, gpu=place.device)
         self._admitted[generation] = admitted | new.keys()
 
     def _is_full(self, gpu: int) -> bool:

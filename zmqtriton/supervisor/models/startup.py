@@ -166,8 +166,10 @@ class Startup:
             shown = ", ".join(f"{name} ({phase})" for name, phase in phases[:_MAX_PHASES])
             more = len(phases) - _MAX_PHASES
             shown += f" and {more} more" if more > 0 else ""
-            took_s = self._plan.now_s - began_s
-            self._plan.log("I", f"still starting after {took_s:.0f} s, waiting for {shown}")
+            self._plan.log(
+                "I",
+                f"still starting after {self._plan.now_s - began_s:.0f} s, waiting for {shown}",
+            )
             await self._plan.pause(_EVERY_S)
 
     def _find_phases(self) -> list[tuple[str, str]]:
@@ -182,9 +184,8 @@ class Startup:
 
     def news(self) -> Iterable[wire.RepositoryState]:
         """Return the messages for a new frontend."""
-        if not (self.is_repository_missing or self.is_moving):
-            return []
-        return [wire.RepositoryState(int(self.is_repository_missing), int(self.is_moving))]
+        state = wire.RepositoryState(int(self.is_repository_missing), int(self.is_moving))
+        return [state] if any(state) else []
 
     def _may_serve(self) -> bool:
         """Show the models; end the server if it must not serve without the failed ones."""
@@ -247,14 +248,12 @@ class Startup:
             if name not in self._server.models:
                 self._plan.log("I", f"model '{name}' was added")
             model = self._server.get_or_create_model(name)
-            if is_silent(problem):
-                continue
-            model.history.is_directory_gone = False
-            if not model.is_loading:
-                model.was_explicitly_loaded = True
-                model.poll(min(SETTLE_S, self._policy.poll_s))
-        gone = [each for each in self._server.models.values() if each.is_gone_from(listing)]
-        for model in gone:
+            if not is_silent(problem):
+                model.history.is_directory_gone = False
+                if not model.is_loading:
+                    model.was_explicitly_loaded = True
+                    model.poll(min(SETTLE_S, self._policy.poll_s))
+        for model in [m for m in self._server.models.values() if m.is_gone_from(listing)]:
             self._plan.log("I", f"model '{model.name}' was removed")
             model.history.record_gone()
             model.unload()

@@ -16,8 +16,9 @@ from zmqtriton_floor.reasons import Kind, Reason
 
 def last_load_failed(cause: Reason) -> Reason:
     """Return the reason of a version that still serves, since a load of a newer one failed."""
-    text = f"still served, the last load failed: {cause.text}"
-    return Reason.of(Kind.LAST_LOAD_FAILED, text, cause)
+    return Reason.of(
+        Kind.LAST_LOAD_FAILED, f"still served, the last load failed: {cause.text}", cause
+    )
 
 
 class ServedVersion:

@@ -53,21 +53,21 @@ class BrokerCounts:
         return self._plan.tell(self._request(model))
 
     async def _request(self, model: str) -> CountsReport:
-        broker = self._introductions.broker_serial
         try:
             answer: wire.Statistics = await self._plan.ask(
-                lambda ticket: Send(broker, wire.AskStatistics(ticket, model, -1)),
+                lambda ticket: Send(
+                    self._introductions.broker_serial, wire.AskStatistics(ticket, model, -1)
+                ),
                 within_s=_WITHIN_S,
             )
         except DeadlineExceeded:
             answer = _NOTHING
         document = json.loads(answer.result) if not answer.code else {}
         entries, own = document.get("model_stats"), document.get("zmqtriton", {})
-        counts = entries and [_summary(entry) for entry in entries]
         tables = {name: own.get(name, []) for name in ("resources", "unconnected", "held")}
         tables |= {name: own.get(name, {}) for name in ("in_flight", "execution_ages_ns")}
         self.turns = own.get("turns", {})
-        return {"counts": counts, **tables}
+        return {"counts": entries and [_summary(entry) for entry in entries], **tables}
 
 
 def _summary(entry: dict[str, Any]) -> dict[str, Any]:

@@ -216,9 +216,9 @@ class Introductions:
         before, self.broker_serial = self.broker_serial, serial
         self._epoch += 1
         self._plan.enqueue(
-            Send(serial, self._bootstrap(serial, self._server.new_token(), "broker"))
+            Send(serial, self._bootstrap(serial, self._server.new_token(), "broker")),
+            *(Send(serial, message) for message in self._replay.all_messages()),
         )
-        self._plan.enqueue(*(Send(serial, message) for message in self._replay.all_messages()))
         self._acknowledgements.transfer(before, serial)
 
     def on_broker_ready(self) -> None:
@@ -227,10 +227,9 @@ class Introductions:
         Let all others connect to the broker, which has bound its sockets.
         """
         self.is_broker_ready = True
-        epoch = self._epoch
         if not self._is_broker_settled:
-            self._announce(epoch, BROKERED_ROLES)
-            self._plan.tell(self._settle_when_repeated(epoch))
+            self._announce(self._epoch, BROKERED_ROLES)
+            self._plan.tell(self._settle_when_repeated(self._epoch))
         waiting, self._waiting = self._waiting, {}
         for ready in waiting.values():
             ready()

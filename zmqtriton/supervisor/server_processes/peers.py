@@ -153,16 +153,17 @@ class Peers:
         if self._is_leaving or self.is_stopping:
             error = Unavailable("the server is stopping: send the call to another one")
             self._plan.enqueue(Send(serial, wire.CallResult(call, error.number, error.text, "")))
-            return
-        self._peers[serial] = ServerProcess(serial, GUEST)
-        self._plan.enqueue(AdmitGuest(serial))
+        else:
+            self._peers[serial] = ServerProcess(serial, GUEST)
+            self._plan.enqueue(AdmitGuest(serial))
 
     def _introduce(self, peer: ServerProcess) -> None:
         # Gunicorn's workers are in the process group of their arbiter and die with it; a guest is
         # not this server's to kill; the announcer tells of the supervisor's death, and then ends.
         group = peer.pid if peer.role not in (HTTP, GUEST, *TELLING) else 0
-        introduced = self._introductions.introduce(peer.serial, peer.role, peer.role, group)
-        introduced.at_end(partial(self._send_state, peer))
+        self._introductions.introduce(peer.serial, peer.role, peer.role, group).at_end(
+            partial(self._send_state, peer)
+        )
 
     def _send_state(self, peer: ServerProcess) -> None:
         peer.is_introduced = True
@@ -246,22 +247,21 @@ class Peers:
             )
 
     def handle_message(self, peer: ServerProcess, message: Any) -> None:
-        if isinstance(message, wire.Synced):
-            if message.number:
+        match message:
+            case wire.Synced() if message.number:
                 self._acknowledgements.acknowledge(peer.serial, message.number)
-            elif peer.role == BROKER:
+            case wire.Synced() if peer.role == BROKER:
                 self._introductions.on_broker_ready()
-        elif isinstance(message, wire.Settled | wire.LeasedSegments):
-            self._introductions.settle(message)
-        elif isinstance(message, wire.Statistics | wire.CallResult):
-            if peer.role in ANSWERING_ROLES:
+            case wire.Settled() | wire.LeasedSegments():
+                self._introductions.settle(message)
+            case wire.Statistics() | wire.CallResult() if peer.role in ANSWERING_ROLES:
                 self._plan.answer(message.id, message)
-        elif isinstance(message, wire.LoadFailed) and peer.role == FORK_SERVER:
-            self._before = ()
-            self._plan.log("V", f"every stub is spawned: {message.reason.text}")
-        elif isinstance(message, wire.Opened):
-            self._mark_open(peer)
-            self.opening.record(peer.role, message)
+            case wire.LoadFailed() if peer.role == FORK_SERVER:
+                self._before = ()
+                self._plan.log("V", f"every stub is spawned: {message.reason.text}")
+            case wire.Opened():
+                self._mark_open(peer)
+                self.opening.record(peer.role, message)
 
     # ------------------------------------------------------------ what is told
 
@@ -343,9 +343,8 @@ class Peers:
         """Let frontends send their clients away: the server stops."""
         self._is_leaving = True
         self.port_sharing.send_elsewhere()
-        hearers = self.serials(READINESS_ROLES)
         retirement = wire.Retire(0, 0, int(self.has_successor))
-        self._plan.enqueue(*(Send(serial, retirement) for serial in hearers))
+        self._plan.enqueue(*(Send(each, retirement) for each in self.serials(READINESS_ROLES)))
 
     def stop_frontends(self, within_ms: int) -> None:
         """Let frontends finish their open requests and end."""
@@ -368,13 +367,12 @@ class Peers:
         if not peer.is_introduced and peer.role != BROKER:
             # It does not even know who it is and has nothing to finish.
             self._plan.enqueue(Signal(peer.serial, int(signal.SIGKILL), group=True))
-            return
-        self._plan.enqueue(Send(peer.serial, wire.Shutdown(within_ms)))
-        if peer.role == ARBITER:
-            self._plan.enqueue(Signal(peer.serial, int(signal.SIGTERM)))
+        else:
+            self._plan.enqueue(Send(peer.serial, wire.Shutdown(within_ms)))
+            if peer.role == ARBITER:
+                self._plan.enqueue(Signal(peer.serial, int(signal.SIGTERM)))
 
 
 def _describe_deaths(role: str, count: int, reason: str) -> str:
-    if not count:
-        return ""
-    return f"the {role} process dies again and again, {count} times lately; the last time: {reason}"
+    text = f"the {role} process dies again and again, {count} times lately; the last time: {reason}"
+    return text if count else ""

@@ -13,12 +13,14 @@ from typing import NamedTuple
 
 from zmqtriton.supervisor.actions import Send
 from zmqtriton.supervisor.control.verbs import ControlCall, Verb, Verbs
+from zmqtriton.supervisor.helper_processes import HelperOwner
 from zmqtriton.supervisor.models.generation import Generation
 from zmqtriton.supervisor.models.instance import StubPlace
 from zmqtriton.supervisor.plan import Plan
 from zmqtriton.supervisor.story import Promise
 from zmqtriton_floor import wire
 from zmqtriton_floor.errors import InvalidArgument
+from zmqtriton_floor.reasons import Reason
 
 _VERB = "is_ready"
 ANSWER_TIMEOUT_S = 5.0
@@ -32,7 +34,7 @@ class _Question(NamedTuple):
     answer: Promise[bool]
 
 
-class ReadinessChecks:
+class ReadinessChecks(HelperOwner):
     def __init__(self, plan: Plan, generations: Mapping[int, Generation]) -> None:
         self._plan = plan
         self._generations = generations
@@ -79,8 +81,7 @@ class ReadinessChecks:
         return self._open[serial].answer
 
     def _on_timeout(self, name: str, answer: Promise[bool]) -> None:
-        text = f"'{name}': is_ready() takes more than {ANSWER_TIMEOUT_S:g} seconds"
-        self._plan.log("W", text)
+        self._plan.log("W", f"'{name}': is_ready() takes more than {ANSWER_TIMEOUT_S:g} seconds")
         answer(False)
 
     def handle_result(self, serial: int, answer: wire.CallResult) -> bool:
@@ -92,8 +93,7 @@ class ReadinessChecks:
         question.answer(not answer.code and answer.result == "true")
         return True
 
-    def stub_ended(self, serial: int) -> None:
-        """Drop a dead stub."""
+    def process_ended(self, serial: int, reason: Reason, last_words: str) -> None:
         if serial in self._open:
             self._open.pop(serial).answer(False)
 

@@ -138,12 +138,12 @@ class ShutdownSequence:
         left_s = self._left_s
         if self.phase in _WAITING:
             self._plan.tell(self._tell_in_flight(left_s))
-            return
-        alive = list(self._alive())
-        text = f"Found {len(alive)} live models and 0 in-flight non-inference requests"
-        self._plan.log("I", f"Timeout {left_s}: {text}")
-        for each in alive:
-            self._plan.log("V", f"{each.blueprint.name} v{each.version}: UNLOADING")
+        else:
+            alive = list(self._alive())
+            text = f"Found {len(alive)} live models and 0 in-flight non-inference requests"
+            self._plan.log("I", f"Timeout {left_s}: {text}")
+            for each in alive:
+                self._plan.log("V", f"{each.blueprint.name} v{each.version}: UNLOADING")
 
     async def _tell_in_flight(self, left_s: int) -> None:
         counts = (await self._counts.request())["counts"] or []

@@ -91,8 +91,9 @@ def claim_storage(places: Iterable[str], group: int | None = None) -> RuntimeDir
             admit_group(claimed.path, group)
         return claimed
     except OSError as error:
-        text = f"models of stores cannot be kept in '{parent}': {error.strerror or error}"
-        raise DirectoryError(text) from error
+        raise DirectoryError(
+            f"models of stores cannot be kept in '{parent}': {error.strerror or error}"
+        ) from error
 
 
 class ControlOpener(Protocol):
@@ -157,20 +158,21 @@ class DirectoryMending:
             directory.show()
         except (OSError, DirectoryError) as error:
             _log.debug("the runtime directory cannot be made again: %s", error)
-            return
-        for role in _LISTENING_ROLES:
-            if role in self._serials:
-                self._children.kill(
-                    self._serials[role], "its socket was removed from the runtime directory"
-                )
-        _log.info("the runtime directory '%s' is there again", directory.path)
+        else:
+            for role in _LISTENING_ROLES:
+                if role in self._serials:
+                    self._children.kill(
+                        self._serials[role], "its socket was removed from the runtime directory"
+                    )
+            _log.info("the runtime directory '%s' is there again", directory.path)
 
     def _bind_local_services(self) -> None:
         runtime = self._claims.runtime.path
         for name in LOCAL_SOCKETS:
             with suppress(FileNotFoundError):
                 os.unlink(local_service_path(str(runtime), name))
-        services = bind_local_services(self._options, runtime, self._claims.users.group)
-        for name, bound in services.items():
+        for name, bound in bind_local_services(
+            self._options, runtime, self._claims.users.group
+        ).items():
             self._sockets[name].socket.close()
             self._sockets[name] = listeners.BoundSocket(name, bound)

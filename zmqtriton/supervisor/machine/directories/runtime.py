@@ -119,11 +119,11 @@ class RuntimeDirectory:
         for name in _LINKS:
             if name != _CONTROL and not os.path.lexists(self.path / name):
                 (self.named / name).unlink(missing_ok=True)
-                continue
-            draft = self.path / _DRAFT
-            draft.unlink(missing_ok=True)
-            draft.symlink_to(f"{self.path.name}/{name}")
-            draft.rename(self.named / name)
+            else:
+                draft = self.path / _DRAFT
+                draft.unlink(missing_ok=True)
+                draft.symlink_to(f"{self.path.name}/{name}")
+                draft.rename(self.named / name)
 
     @property
     def is_hidden(self) -> bool:
@@ -186,8 +186,9 @@ def claim(
             claimed.admit(group)
         except OSError as error:
             claimed.remove()
-            text = f"cannot let the group {group} into '{claimed.path}': {error.strerror}"
-            raise DirectoryError(text) from error
+            raise DirectoryError(
+                f"cannot let the group {group} into '{claimed.path}': {error.strerror}"
+            ) from error
     return claimed
 
 
@@ -314,12 +315,10 @@ def remove_stale(parent: Path) -> None:
 def find_candidates(parent: Path) -> Iterator[Path]:
     """Return directories that look like those of this user's servers."""
     for path in sorted(parent.glob(f"{PREFIX}*")):
-        try:
+        with suppress(OSError):  # it has just been removed
             status = path.lstat()
-        except OSError:
-            continue
-        if stat.S_ISDIR(status.st_mode) and status.st_uid == os.geteuid():
-            yield path
+            if stat.S_ISDIR(status.st_mode) and status.st_uid == os.geteuid():
+                yield path
 
 
 def bind_local_services(
@@ -334,11 +333,10 @@ def bind_local_services(
     admitted = models
     try:
         for name, service in services_of(options).items():
-            if not service.has_socket:
-                continue
-            group = _group_of(options, service, admitted)
-            admitted = admitted if group is None else group
-            sockets[name] = _bind(name, service, directory, group)
+            if service.has_socket:
+                group = _group_of(options, service, admitted)
+                admitted = admitted if group is None else group
+                sockets[name] = _bind(name, service, directory, group)
     except DirectoryError:
         for bound in sockets.values():
             bound.close()
@@ -375,8 +373,9 @@ def _bind(name: str, service: Process, directory: Path, group: int | None) -> so
         bound.close()
         with suppress(FileNotFoundError):
             os.unlink(path)
-        text = f"{option_of(service.on)}: cannot make the socket '{path}': {error.strerror}"
-        raise DirectoryError(text) from error
+        raise DirectoryError(
+            f"{option_of(service.on)}: cannot make the socket '{path}': {error.strerror}"
+        ) from error
     return bound
 
 

@@ -105,13 +105,12 @@ class RegionFiles:
     def _warn(self, region: OpenRegion) -> None:
         if not self._has_warned:  # only once: clients must not fill the log
             self._has_warned = True
-            user = f"user {region.user}" if region.user >= 0 else "an unknown user"
             _log.warning(
                 "refused to register '%s/%s' for %s: the file is another's, and not readable and "
                 "writable for all. --trust-client-shm=true allows all files.",
                 self._directory,
                 region.file,
-                user,
+                f"user {region.user}" if region.user >= 0 else "an unknown user",
             )
 
     def descriptor(self, number: int) -> int | None:
@@ -155,8 +154,9 @@ def _check(status: os.stat_result, region: OpenRegion) -> ZmqTritonError | None:
     if not stat.S_ISREG(status.st_mode):
         return open_error(region.key)
     if region.offset + region.size > status.st_size:
-        text = f"failed to register shared memory region '{region.name}': invalid args"
-        return InvalidArgument(text)
+        return InvalidArgument(
+            f"failed to register shared memory region '{region.name}': invalid args"
+        )
     return None
 
 

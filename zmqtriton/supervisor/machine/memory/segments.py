@@ -97,12 +97,13 @@ class SegmentRegistry:
 
     def handle_message(self, serial: int, message: Any, quota: Quota = NO_QUOTA) -> None:
         """Handle a message of a process, of SEGMENT_MESSAGES; `quota` is its model's."""
-        if isinstance(message, wire.CreateSegment):
-            self._create_segment(serial, message, quota)
-        elif isinstance(message, wire.OpenSegment):
-            self._open_segment(serial, message)
-        elif isinstance(message, wire.FreeSegment):
-            self._free_segment(serial, message.segment)
+        match message:
+            case wire.CreateSegment():
+                self._create_segment(serial, message, quota)
+            case wire.OpenSegment():
+                self._open_segment(serial, message)
+            case wire.FreeSegment():
+                self._free_segment(serial, message.segment)
 
     def _create_segment(self, serial: int, request: wire.CreateSegment, quota: Quota) -> None:
         number, size, handle, is_gradual = request
@@ -126,15 +127,17 @@ class SegmentRegistry:
                     reason += " (see ulimit -f)"
         if reason:
             self._send(serial, wire.SegmentCreated(number, size, Unavailable.number, reason), None)
-            return
-        # what a limited model has is counted in full, whatever its processes say
-        is_gradual = is_gradual and not (handle or quota.max_segment_bytes)
-        own[number] = segment = _Segment(descriptor, size, handle, set(), bool(is_gradual))
-        if is_gradual:
-            self._gradual.add(descriptor)
         else:
-            self._total += _host_bytes(segment)
-        self._send(serial, wire.SegmentCreated(number, size, 0, ""), None if handle else descriptor)
+            # what a limited model has is counted in full, whatever its processes say
+            is_gradual = is_gradual and not (handle or quota.max_segment_bytes)
+            own[number] = segment = _Segment(descriptor, size, handle, set(), bool(is_gradual))
+            if is_gradual:
+                self._gradual.add(descriptor)
+            else:
+                self._total += _host_bytes(segment)
+            self._send(
+                serial, wire.SegmentCreated(number, size, 0, ""), None if handle else descriptor
+            )
 
     def _refusal(self, own: Mapping[int, _Segment], number: int, size: int, host_bytes: int) -> str:
         """Return why a process may not have this further segment; "" if it may.
@@ -173,10 +176,10 @@ class SegmentRegistry:
         segment = self._segments.get(request.owner, {}).get(request.segment)
         if segment is None:
             self._send(serial, wire.SegmentOpened(*request, 0), None)
-            return
-        segment.readers.add(serial)
-        reply = wire.SegmentOpened(*request, segment.size, segment.handle)
-        self._send(serial, reply, None if segment.handle else segment.descriptor)
+        else:
+            segment.readers.add(serial)
+            reply = wire.SegmentOpened(*request, segment.size, segment.handle)
+            self._send(serial, reply, None if segment.handle else segment.descriptor)
 
     def _open_client_region(self, serial: int, request: wire.OpenSegment) -> None:
         number = request.segment - REGIONS_FROM

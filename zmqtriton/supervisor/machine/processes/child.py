@@ -163,13 +163,12 @@ class StreamSockets:
         cannot make one.
         """
         for child in self._children.all():
-            if child.progress_page is None:
-                continue
-            listener = endpoints.listen(self._directory, child.serial)
-            try:
-                self._children.send(child.serial, wire.StreamListener(), listener)
-            finally:
-                os.close(listener)
+            if child.progress_page is not None:
+                listener = endpoints.listen(self._directory, child.serial)
+                try:
+                    self._children.send(child.serial, wire.StreamListener(), listener)
+                finally:
+                    os.close(listener)
 
 
 class ReadinessLifelines:

@@ -179,12 +179,10 @@ class Children:
     def kill(self, serial: int, reason: str) -> None:
         """Kill a process with which communication failed, or drop a caller."""
         child = self._children.get(serial)
-        if child is None:
-            return
-        if child.pid and not child.is_users:
+        if child is not None and child.pid and not child.is_users:
             _log.error("process %d is killed: %s", child.pid, reason)
             self.signal(serial, signal.SIGKILL, group=child.process is not None)
-        else:
+        elif child is not None:
             self.remove(child, processes.ended(reason))
 
     # --------------------------------------------------------------- talking
@@ -222,8 +220,9 @@ class Children:
         if has_backlog != child.is_watched_for_writing:
             child.is_watched_for_writing = has_backlog
             events = selectors.EVENT_READ | (selectors.EVENT_WRITE if has_backlog else 0)
-            handler = partial(self._handle_lifeline_event, child)
-            self._selector.modify(child.lifeline, events, handler)
+            self._selector.modify(
+                child.lifeline, events, partial(self._handle_lifeline_event, child)
+            )
 
     def _handle_lifeline_event(self, child: Child) -> None:
         """Handle what a child has sent; it ends if that fails."""
@@ -241,8 +240,10 @@ class Children:
             self._selector.unregister(child.lifeline)
             if child.process is None and not child.host:
                 # Nothing else shows the end of a caller, or of a process that is not our child.
-                what = "thread" if child.guest else "lifeline"
-                self.remove(child, processes.ended(f"its {what} has ended"))
+                self.remove(
+                    child,
+                    processes.ended(f"its {'thread' if child.guest else 'lifeline'} has ended"),
+                )
 
     def receive(self, child: Child) -> None:
         before = child.lifeline.malformed
@@ -251,6 +252,8 @@ class Children:
                 self._adopt_worker(message.pid, passed.pop(0))
             elif isinstance(message, wire.LogLine):
                 log_line(message, child.pid, child.output)
+            elif child.is_template:
+                self._handle_template_message(child, message)
             elif child.can_fork:
                 self._handle_fork_message(child, message)
             elif isinstance(message, SEGMENT_MESSAGES) and child.pid:
@@ -262,22 +265,22 @@ class Children:
         if child.lifeline.malformed != before:
             self._listener.messages_malformed(child.lifeline.malformed - before)
             if not before:
-                text = "process %d sent a malformed message; further ones will only be counted"
-                _log.warning(text, child.pid)
+                _log.warning(
+                    "process %d sent a malformed message; further ones will only be counted",
+                    child.pid,
+                )
 
     def _handle_fork_message(self, child: Child, message: Any) -> None:
         """Handle a message of a process that forks, which a model may have made."""
-        if child.is_template:
-            self._handle_template_message(child, message)
-        elif child.is_spare and not getattr(message, "id", 0):
-            if isinstance(message, wire.CallResult):
+        match message:
+            case wire.CallResult() if child.is_spare and not message.id:
                 self._listener.message_received(child.serial, message)
-        elif isinstance(message, wire.Synced):
-            self.fork_server.ready()
-        elif isinstance(message, wire.CallResult):
-            self.fork_server.answered(message.id, int(message.result or 0))
-        elif isinstance(message, wire.LoadFailed):
-            self._listener.message_received(child.serial, message)
+            case wire.CallResult():
+                self.fork_server.answered(message.id, int(message.result or 0))
+            case wire.Synced() if not child.is_spare:
+                self.fork_server.ready()
+            case wire.LoadFailed() if not child.is_spare:
+                self._listener.message_received(child.serial, message)
 
     def _handle_template_message(self, child: Child, message: Any) -> None:
         match message:
@@ -299,10 +302,8 @@ class Children:
         line = Lifeline.inherited(descriptor)
         child = Child(self._listener.worker_forked(pid, clock.now_s()), pid)
         child.lifeline = line
-        try:
+        with suppress(OSError):  # dead already, which the end of its lifeline shows, too
             child.pidfd = os.pidfd_open(pid)
-        except OSError:
-            child.pidfd = None  # dead already, which the end of its lifeline shows, too
         self.watch(child)
 
     # -------------------------------------------------------------- watching
@@ -316,11 +317,13 @@ class Children:
 
     def _kill_strays(self) -> None:
         """Kill processes in other groups that dead stubs have left to this process."""
-        ways = (self.fork_server, self.templates)
         processes.kill_strays(
             str(self._runtime.path),
             self.pids,
-            lambda one: one in self._children or any(way.may_come(one) for way in ways),
+            lambda one: (
+                one in self._children
+                or any(way.may_come(one) for way in (self.fork_server, self.templates))
+            ),
         )
 
     def pin(self, serial: int, cores: tuple[int, ...]) -> None:
@@ -342,8 +345,7 @@ class Children:
         if child.is_guest:
             if number == signal.SIGKILL:  # it is the user's process, which goes on without us
                 child.lifeline.hang_up()
-            return
-        if child.guest:
+        elif child.guest:
             self.guests.signal(child, number)
         elif child.process is not None:
             child.process.signal(number, group, thread)
@@ -406,8 +408,9 @@ class Children:
             self.end(thread, reason, death.crash)
 
     def _report(self, child: Child, death: _Death) -> None:
-        details = death.reason, death.words, death.crash, death.had_begun
-        self._listener.process_ended(child.serial, *details)
+        self._listener.process_ended(
+            child.serial, death.reason, death.words, death.crash, death.had_begun
+        )
 
     def _kill_what_is_left(self, _: Child, __: _Death) -> None:
         with guarded("the search for what a stub has left"):
@@ -425,10 +428,10 @@ class Children:
             if child.process is None:
                 if child.serial in self._children:  # an instance leaves with its guest
                     self.remove(child, processes.ended("the server has ended"))
-                continue
-            left_s = max(0.0, deadline_s - time.monotonic())
-            if not processes.await_ends([child.process.pidfd], left_s):
-                self._handle_process_exit(child)
+            else:
+                left_s = max(0.0, deadline_s - time.monotonic())
+                if not processes.await_ends([child.process.pidfd], left_s):
+                    self._handle_process_exit(child)
         self._last_pages.close()
         self._outputs.close()
         self.stacks.close()

@@ -120,8 +120,7 @@ def role_command(
 
 def _command_of(role: str, lifeline: int) -> list[str]:
     """Return the command of a process. Raises InternalError for a missing add-on."""
-    name = role.removeprefix(ADD_ON)
-    module = _MODULES.get(role) or addons.processes().get(name, ("",))[0]
+    module = _MODULES.get(role) or addons.processes().get(role.removeprefix(ADD_ON), ("",))[0]
     if not module:
         raise InternalError(f"the process '{role}' is an add-on that is not installed")
     return [sys.executable, "-m", module, "--lifeline", str(lifeline)]
@@ -132,6 +131,7 @@ def _command_of(role: str, lifeline: int) -> list[str]:
 ROLE_ENVIRONMENT = {"PYTHONSAFEPATH": "1", "OPENBLAS_NUM_THREADS": "1"}
 
 
+_STUB = str(STUB_DIRECTORY / "__main__.py")
 #: A forked stub writes its own arguments over these, so they need room for it.
 _ROOM = " " * 2048
 
@@ -139,7 +139,7 @@ _ROOM = " " * 2048
 def fork_server_command(lifeline: int) -> list[str]:
     return [
         sys.executable,
-        str(STUB_DIRECTORY / "__main__.py"),
+        _STUB,
         "--fork-server",
         str(lifeline),
         _ROOM,
@@ -147,8 +147,7 @@ def fork_server_command(lifeline: int) -> list[str]:
 
 
 def spare_command(environment: Environment, lifeline: int) -> list[str]:
-    words = ["--spare", str(lifeline), *_support(environment), _ROOM]
-    return [environment.python, str(STUB_DIRECTORY / "__main__.py"), *words]
+    return [environment.python, _STUB, "--spare", str(lifeline), *_support(environment), _ROOM]
 
 
 def _support(environment: Environment) -> list[str]:
@@ -175,8 +174,7 @@ def stub_command(spec: StubSpec, descriptors: Iterable[int]) -> list[str]:
     """Return the command, by path, since the model's interpreter sees no other file of ours."""
     options, words = stub_arguments(spec)
     environment, pairs = spec.environment, zip(options, map(str, descriptors), strict=True)
-    words = [*chain(*pairs), *_support(environment), *words]
-    return [environment.python, str(STUB_DIRECTORY / "__main__.py"), *words]
+    return [environment.python, _STUB, *chain(*pairs), *_support(environment), *words]
 
 
 def at_leisure(words: list[str]) -> list[str]:
@@ -207,8 +205,7 @@ def withheld(
         return {name: name for name in sorted(environment) if not passing.fullmatch(name)}
     urls = list(filter(is_remote, repositories))
     stores = STORES.first_of(addons.offers()) if urls else None
-    of_stores = stores.credentials(urls) if stores else ()
-    kept = _pattern((*_OWN, *of_stores))
+    kept = _pattern((*_OWN, *(stores.credentials(urls) if stores else ())))
     return {name: "*" for name in sorted(environment) if kept.fullmatch(name)}
 
 
@@ -228,11 +225,14 @@ def model_variables(options: Options) -> dict[str, str | None]:
     if not names:
         return {}
     if options.model_env:
-        text = "models do not get %d variables of the environment; --log-verbose=1 names them"
-        _log.info(text, len(names))
-        text = "variables that models get only if --model-env names them: %s"
-        _log.debug(text, ", ".join(names))
+        _log.info(
+            "models do not get %d variables of the environment; --log-verbose=1 names them",
+            len(names),
+        )
+        _log.debug("variables that models get only if --model-env names them: %s", ", ".join(names))
     else:
-        text = "models do not get the server's own variables (--model-env=* passes them): %s"
-        _log.info(text, ", ".join(names))
+        _log.info(
+            "models do not get the server's own variables (--model-env=* passes them): %s",
+            ", ".join(names),
+        )
     return {**dict.fromkeys(names), WITHHELD: json.dumps(names)}

@@ -142,26 +142,25 @@ class ForkServerLife:
         return serial in self._pending
 
     def start(self, spec: StubSpec) -> None:
+        is_ours = spec.environment.is_server_environment
         # the libraries of a spare process have read variables, and counted the cores, already
         if spec.spare and not spec.cores and not spec.variables:
             self._ask(spec, spec.spare)
-        elif not spec.environment.is_server_environment:
-            self._spawner.spawn_stub(spec)
-        elif self._is_ready:
+        elif is_ours and self._is_ready:
             self._ask(spec, self._fork_server)
-        elif self._until_s is not None:
+        elif is_ours and self._until_s is not None:
             self._queue.append(spec)
         else:
             self._spawner.spawn_stub(spec)
 
     def _ask(self, spec: StubSpec, origin: int) -> None:
-        until_s = self._now_s() + _FORK_WITHIN_S
         try:
             pending = self._spawner.request_fork(origin, spec)
         except OSError:
             self._start_without(spec)
-            return
-        self._pending[spec.serial] = _Request(spec, origin, pending, until_s)
+        else:
+            until_s = self._now_s() + _FORK_WITHIN_S
+            self._pending[spec.serial] = _Request(spec, origin, pending, until_s)
 
     def _start_without(self, spec: StubSpec) -> None:
         """Start a stub without the process that could not fork it."""

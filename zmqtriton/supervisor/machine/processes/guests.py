@@ -53,10 +53,12 @@ class Guests:
             guest.pidfd = os.pidfd_open(guest.pid)
         except OSError as error:  # it is dead, or in a namespace that is not seen from here
             self._children.end(guest, Reason.of(Kind.NOT_STARTED, f"it cannot be watched: {error}"))
-            return
-        # a fork of it may hold its lifeline open
-        self._selector.register(guest.pidfd, selectors.EVENT_READ, lambda: self._handle_exit(guest))
-        self._listener.process_started(serial, guest.pid, clock.now_s())
+        else:
+            # a fork of it may hold its lifeline open
+            self._selector.register(
+                guest.pidfd, selectors.EVENT_READ, lambda: self._handle_exit(guest)
+            )
+            self._listener.process_started(serial, guest.pid, clock.now_s())
 
     def _handle_exit(self, guest: Child) -> None:
         if self._children.find(guest.serial) is guest:
@@ -79,28 +81,35 @@ class Guests:
             own.callback(ours.close)
             listener = endpoints.listen(self._directory, serial)
             ends.callback(os.close, listener)
-            passed = (theirs.fileno(), page, listener)
-            guest.lifeline.send(wire.HostInstance(host.binding, action.instance), *passed)
+            guest.lifeline.send(
+                wire.HostInstance(host.binding, action.instance),
+                theirs.fileno(),
+                page,
+                listener,
+            )
             own.pop_all()
         child = Child(serial, guest.pid, progress_page=page, guest=guest.serial)
         # the user's process is not ours to limit, but its segments are
         child.quota = action.quota.of_segments()
         if action.quota != child.quota:
-            text = "model '%s' runs in a user's process: %s and %s have no effect"
-            _log.warning(text, action.model, MAX_MEMORY_BYTES, CPU_WEIGHT)
+            _log.warning(
+                "model '%s' runs in a user's process: %s and %s have no effect",
+                action.model,
+                MAX_MEMORY_BYTES,
+                CPU_WEIGHT,
+            )
         child.lifeline = Lifeline(ours)
         self._children.watch(child)
         self._listener.process_started(serial, guest.pid, clock.now_s())
 
     def signal(self, instance: Child, number: int) -> None:
         """Treat an instance as the signal would treat a process."""
-        if number not in _DEADLY:
-            return
-        assert instance.progress_page is not None
-        execution_progress.end(instance.progress_page)
-        # what it begins at this moment is known to be begun by then
-        time.sleep(execution_progress.FENCE_NS / 1e9)
-        self._children.end(instance, Reason.of(Kind.OTHER, "it was ended"))
+        if number in _DEADLY:
+            assert instance.progress_page is not None
+            execution_progress.end(instance.progress_page)
+            # what it begins at this moment is known to be begun by then
+            time.sleep(execution_progress.FENCE_NS / 1e9)
+            self._children.end(instance, Reason.of(Kind.OTHER, "it was ended"))
 
     def end_instances(self, guest: int, reason: Reason) -> None:
         """Forget the instances of a guest that has left."""

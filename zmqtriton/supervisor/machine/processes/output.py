@@ -73,8 +73,9 @@ def unblock(writing: int) -> dict[str, str | None]:
     with suppress(OSError):  # a user who is not root may have so many pages of pipes, no more
         fcntl.fcntl(writing, fcntl.F_SETPIPE_SZ, _PIPE_BYTES)
     status = os.fstat(writing)
-    is_journal = logs.is_journal(sys.stderr)
-    return {logs.JOURNAL: f"{status.st_dev}:{status.st_ino}" if is_journal else None}
+    return {
+        logs.JOURNAL: f"{status.st_dev}:{status.st_ino}" if logs.is_journal(sys.stderr) else None
+    }
 
 
 class Lines:
@@ -258,9 +259,12 @@ class StubOutput:
         self.take(b"")
         self.catch_up()
         if self.dropped_lines:
-            text = "%d lines of '%s' were dropped, there were too many"
-            name = self.stub_name
-            _log.warning(text, self.dropped_lines, name.instance, extra=_about(name))
+            _log.warning(
+                "%d lines of '%s' were dropped, there were too many",
+                self.dropped_lines,
+                self.stub_name.instance,
+                extra=_about(self.stub_name),
+            )
 
     @property
     def crash(self) -> str:
@@ -314,8 +318,9 @@ class StubOutput:
     def _take_tokens(self, number: int) -> int:
         """Return the number of these lines that may be logged."""
         now_s = time.monotonic()
-        gained = (now_s - self._refilled_at_s) * _LINES_PER_S
-        self._tokens = min(2.0 * _LINES_PER_S, self._tokens + gained)
+        self._tokens = min(
+            2.0 * _LINES_PER_S, self._tokens + (now_s - self._refilled_at_s) * _LINES_PER_S
+        )
         self._refilled_at_s = now_s
         allowed = min(number, int(self._tokens))
         self._tokens -= allowed
@@ -324,14 +329,16 @@ class StubOutput:
 
 def _shown(data: bytes) -> str:
     """Return a line as a terminal finally shows it, after a progress bar has overwritten it."""
-    shown = data.rstrip(b"\r").rpartition(b"\r")[2]
-    return shown[:_MAX_LINE_BYTES].decode("utf-8", "replace")
+    return data.rstrip(b"\r").rpartition(b"\r")[2][:_MAX_LINE_BYTES].decode("utf-8", "replace")
 
 
 def _about(stub: StubName, traces: str = "") -> dict[str, Any]:
     """Return the fields of a stub's log records."""
-    about = logs.subject(stub.model, stub.version, stub.instance, traces)
-    return {"stub": stub, "traces": traces, "about": about}
+    return {
+        "stub": stub,
+        "traces": traces,
+        "about": logs.subject(stub.model, stub.version, stub.instance, traces),
+    }
 
 
 def log_line(said: wire.LogLine, pid: int, output: StubOutput | None) -> None:

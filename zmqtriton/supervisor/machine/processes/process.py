@@ -23,7 +23,7 @@ from pathlib import Path
 
 from zmqtriton.environments.users import StubUser
 from zmqtriton.host import fitness
-from zmqtriton.host.capacity import process_stat, restore_descriptor_limit
+from zmqtriton.host.capacity import process_stat, read_text, restore_descriptor_limit
 from zmqtriton.systemd import SERVICE_VARIABLES
 from zmqtriton_floor import prctl, stub_mark
 from zmqtriton_floor.lifeline import Lifeline, pair
@@ -109,10 +109,8 @@ def await_ends(pidfds: Sequence[int], within_s: float) -> list[int]:
 
 
 def _child_pids() -> list[int]:
-    try:
-        return [int(pid) for pid in Path("/proc/thread-self/children").read_text().split()]
-    except OSError:
-        return []  # not every kernel has this file
+    # not every kernel has this file
+    return [int(pid) for pid in read_text(Path("/proc/thread-self/children")).split()]
 
 
 class ChildProcess:
@@ -204,8 +202,9 @@ def describe_exit_status(status: int) -> Reason:
         name = signal.Signals(-status).name
     except ValueError:
         name = f"signal {-status}"
-    kind = Kind.CRASHED if -status in _CRASHES else Kind.KILLED
-    return Reason.of(kind, f"killed by {name}", signal=name)
+    return Reason.of(
+        Kind.CRASHED if -status in _CRASHES else Kind.KILLED, f"killed by {name}", signal=name
+    )
 
 
 def spawn(
@@ -325,10 +324,8 @@ def _become_copy(name: str, parent: int, kept: int) -> None:
 
 def _write_oom_score(pid: str, score: int) -> None:
     """Set how much sooner than the supervisor the kernel may kill it for lack of memory."""
-    try:
+    with suppress(OSError):  # if this is forbidden, the kernel's own choice stands
         Path(f"/proc/{pid}/oom_score_adj").write_text(str(score))
-    except OSError:
-        return  # if this is forbidden, the kernel's own choice stands
 
 
 def take_stopped_children() -> set[int]:

@@ -114,14 +114,13 @@ class QuotaEnforcement:
     def prepare_groups(self) -> None:
         """Let the kernel enforce the limits if it can. Call this before the first child."""
         make = PROCESS_GROUPS.first_of(addons.offers())
-        if make is None:
-            return
-        try:
-            self._groups = make()
-        except OSError as error:
-            self._why_no_groups = str(error)
-        else:
-            self._out_of_memory = OomDetector(group=self._groups.own, now_s=time.monotonic())
+        if make is not None:
+            try:
+                self._groups = make()
+            except OSError as error:
+                self._why_no_groups = str(error)
+            else:
+                self._out_of_memory = OomDetector(group=self._groups.own, now_s=time.monotonic())
 
     # --------------------------------------------------------------- processes
 
@@ -136,8 +135,7 @@ class QuotaEnforcement:
             except OSError as error:
                 _log.error("model '%s' has no control group: %s", quota.model, error)
                 self._groups.remove(child.serial)
-        is_limited = quota.max_memory_bytes or quota.cpu_weight != USUAL_CPU_WEIGHT
-        if is_limited and not self._is_told:
+        if (quota.max_memory_bytes or quota.cpu_weight != USUAL_CPU_WEIGHT) and not self._is_told:
             self._is_told = True
             _log.info("limits on memory and cores of models are kept by %s", self.means)
         if quota.max_memory_bytes:
@@ -186,14 +184,14 @@ class QuotaEnforcement:
         serial, limit = child.serial, child.quota.max_memory_bytes
         if self._groups is not None and self._groups.has(serial):
             self._memory[serial] = self._groups.memory_bytes(serial)
-            return
-        used = own_memory_bytes(child.pid) + self._segments.bytes_of(serial)
-        was_over = self._memory[serial] > limit
-        self._memory[serial] = used
-        if used > limit and not was_over:
-            self._excesses[child.quota.model] += 1
-            text = f"it used {used} of at most {limit} bytes ({MAX_MEMORY_BYTES})"
-            self._report(serial, Reason.of(Kind.OVER_MEMORY_QUOTA, text, limit=limit))
+        else:
+            used = own_memory_bytes(child.pid) + self._segments.bytes_of(serial)
+            was_over = self._memory[serial] > limit
+            self._memory[serial] = used
+            if used > limit and not was_over:
+                self._excesses[child.quota.model] += 1
+                text = f"it used {used} of at most {limit} bytes ({MAX_MEMORY_BYTES})"
+                self._report(serial, Reason.of(Kind.OVER_MEMORY_QUOTA, text, limit=limit))
 
     def use_of(self, model: str) -> QuotaUse:
         """Return a model's use, as of the last check."""

@@ -87,7 +87,6 @@ class Spawner:
         )
 
     def spawn_stub(self, action: actions.SpawnStub) -> None:
-        stub = StubName(action.model, action.instance, action.version)
         page = anonymous_memory(execution_progress.SIZE, "zmqtriton-progress")
         host = action.environment.host
         if host is not None:
@@ -95,14 +94,13 @@ class Spawner:
             return
         cores, variables = action.assignment
         cores = cores or cores_of_policy(self._options.host_policy, action.host_policy)
-        user = self._users.get(action.environment.user)
         spec = StubSpec(
             action.serial,
             action.environment,
-            stub,
+            StubName(action.model, action.instance, action.version),
             page,
             cores,
-            user,
+            self._users.get(action.environment.user),
             action.quota,
             action.template,
             action.spare,

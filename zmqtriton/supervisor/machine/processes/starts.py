@@ -148,14 +148,16 @@ class Starts:
             self._children.begin(child, process, reading, stub)
 
     def spawn_fork_server(self, serial: int) -> None:
-        mark = stub_mark.mark(self._directory, serial)
         self.spawn(
             serial,
             commands.fork_server_command,
             child=Child(serial, can_fork=True),
             is_stub=True,
             oom_score=processes.oom_score_of("fork-server"),
-            environment={**self.model_variables, stub_mark.VARIABLE: mark},
+            environment={
+                **self.model_variables,
+                stub_mark.VARIABLE: stub_mark.mark(self._directory, serial),
+            },
             keeps_privileges=True,
         )
         if self._children.find(serial) is not None:
@@ -174,8 +176,11 @@ class Starts:
     def _variables(self, environment: Environment, serial: int) -> dict[str, str | None]:
         """Return the variables of a process of models that differ from the server's own."""
         overrides = variable_overrides(environment, os.environ)
-        mark = {stub_mark.VARIABLE: stub_mark.mark(self._directory, serial)}
-        return {**self.model_variables, **overrides, **mark}
+        return {
+            **self.model_variables,
+            **overrides,
+            stub_mark.VARIABLE: stub_mark.mark(self._directory, serial),
+        }
 
     def spawn_stub(self, spec: StubSpec) -> None:
         """Start a stub, or a template, as a new program."""
@@ -208,9 +213,9 @@ class Starts:
 
     def _own_descriptors(self, spec: StubSpec) -> list[int]:
         """Return a stub's page and its new listening socket; a template has neither."""
-        if spec.is_template:
-            return []
-        return [spec.page, endpoints.listen(self._directory, spec.serial)]
+        return (
+            [] if spec.is_template else [spec.page, endpoints.listen(self._directory, spec.serial)]
+        )
 
     def spawn_template(self, spec: StubSpec) -> None:
         """Start the template of a stub; the stub is a fork or a thread of it."""
@@ -240,13 +245,18 @@ class Starts:
             return self._request_renewal(origin, template)
         # a template, or a spare process, runs as the model's user already
         user = None if origin.is_template or origin.is_spare else spec.user
-        of_user = user and {**user._asdict(), "variables": user.variables}
-        mark = stub_mark.mark(self._directory, spec.serial)
         options, words = commands.stub_arguments(spec)
-        what = {"instance": spec.stub.instance, "options": options, "words": words, "mark": mark}
-        how = {"oom_score": processes.STUB_OOM_SCORE, "user": of_user, "cores": spec.cores}
-        how["template"] = 0 if template is None else template.serial
-        request = json.dumps({**what, **how, "variables": {**spec.variables}})
+        request = {
+            "instance": spec.stub.instance,
+            "options": options,
+            "words": words,
+            "mark": stub_mark.mark(self._directory, spec.serial),
+            "oom_score": processes.STUB_OOM_SCORE,
+            "user": user and {**user._asdict(), "variables": user.variables},
+            "cores": spec.cores,
+            "template": 0 if template is None else template.serial,
+            "variables": {**spec.variables},
+        }
         _log.debug(
             "Starting Python backend stub: %s, a copy of process %d",
             spec.stub.instance,
@@ -257,8 +267,12 @@ class Starts:
             inherited = self._own_descriptors(spec)
             for listener in inherited[1:]:
                 ends.callback(os.close, listener)
-            passed = (theirs.fileno(), *inherited, writing)
-            origin.lifeline.send(wire.Call(spec.serial, "fork", request), *passed)
+            origin.lifeline.send(
+                wire.Call(spec.serial, "fork", json.dumps(request)),
+                theirs.fileno(),
+                *inherited,
+                writing,
+            )
             own.pop_all()
         child = _stub_child(spec)
         child.lifeline = Lifeline(ours)
@@ -275,8 +289,9 @@ class Starts:
         request = json.dumps({"load": template.load, "origin": template.origin})
         origin.lifeline.send(wire.Call(template.serial, "renew", request))
         self._children.update_write_interest(origin)
-        started = self._listener.process_started
-        return RenewedTemplate(lambda pid: started(template.serial, origin.pid, clock.now_s()))
+        return RenewedTemplate(
+            lambda pid: self._listener.process_started(template.serial, origin.pid, clock.now_s())
+        )
 
     def _begin_fork(self, child: Child, reading: int, spec: StubSpec, pid: int) -> None:
         self._children.begin(child, ChildProcess.from_orphan(pid), reading, spec.stub)

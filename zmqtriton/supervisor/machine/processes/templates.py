@@ -94,10 +94,6 @@ class _Template:
     #: Why it can keep nothing of its origin, as it has reported.
     why_not_kept: str = ""
 
-    @property
-    def has_threads(self) -> bool:
-        return self.own.has_threads
-
 
 class Templates:
     def __init__(
@@ -149,9 +145,9 @@ class Templates:
         origin = self._templates.get(template.own.origin)
         if origin is None or origin.ready_at_s is None:
             self._load_anew(number, "the template that has it had died")
-            return
-        request = origin.requests[number] = _Request(template.first.of_template())
-        self._ask(origin, request)
+        else:
+            request = origin.requests[number] = _Request(template.first.of_template())
+            self._ask(origin, request)
 
     def _load_anew(self, number: int, why: str) -> None:
         """Start the template as a new process, and report why."""
@@ -164,7 +160,7 @@ class Templates:
     def _ask(self, template: _Template, request: _Request) -> None:
         request.tries += 1
         request.until_s = self._now_s() + (
-            _RENEW_WITHIN_S if template.has_threads else _FORK_WITHIN_S
+            _RENEW_WITHIN_S if template.own.has_threads else _FORK_WITHIN_S
         )
         try:
             request.pending = self._spawner.request_fork(template.process, request.spec)
@@ -214,12 +210,11 @@ class Templates:
 
     def answered(self, number: int, serial: int, pid: int, error: str) -> None:
         """Adopt a new stub that has reported its pid; pid 0 means that the fork failed."""
-        sharing = (t for t in self._sharing(number).values() if serial in t.requests)
-        template = next(sharing, None)
+        template = next((t for t in self._sharing(number).values() if serial in t.requests), None)
         request = template and template.requests[serial]
         if not template or not request or not request.pending:
             return  # too late: its lifeline is closed, so it exits
-        is_renewed = request.spec.is_template and template.has_threads
+        is_renewed = request.spec.is_template and template.own.has_threads
         try:
             if not pid:
                 raise ProcessLookupError(error)
@@ -260,14 +255,13 @@ class Templates:
         template.is_alive, template.until_s = False, None
         reason = why = template.verdict or reason
         if template.failure is None:
-            name = SHARED if template.has_threads else "the template that it is forked from"
+            name = SHARED if template.own.has_threads else "the template that it is forked from"
             text = f"{name}: {why.text}"
             why = why._replace(text=f"{text}: {words}" if words else text)
         else:
             why = template.failure.reason
         for request in list(template.requests.values()):
-            is_lost = ready_at_s is None or request.tries >= _MAX_TRIES
-            if is_lost or request.spec.is_template:
+            if ready_at_s is None or request.tries >= _MAX_TRIES or request.spec.is_template:
                 self._fail(template, request, why)
             elif request.pending is not None:
                 request.pending.drop()
@@ -298,7 +292,7 @@ class Templates:
             self._fail(template, request, why)
 
     def _end_process(self, template: _Template, *, at_once: bool) -> None:
-        if template.has_threads and template.ready_at_s is not None and not at_once:
+        if template.own.has_threads and template.ready_at_s is not None and not at_once:
             self._spawner.send(template.process, wire.Finalize())
         elif template.is_alive:
             self._spawner.signal(template.process, 9, group=True)
@@ -321,11 +315,13 @@ class Templates:
                 self.kill(number, Reason.of(Kind.LOAD_TIMEOUT, text, limit_s=limit_s))
                 continue
             late = [r for r in template.requests.values() if r.pending and r.until_s <= now_s]
-            if template.has_threads:
+            if template.own.has_threads:
+                text = (
+                    "the process of the earlier code has not imported it within "
+                    f"{_RENEW_WITHIN_S:g} s"
+                )
                 for request in (r for r in late if r.spec.is_template):
-                    text = "the process of the earlier code has not imported it within "
-                    reason = Reason.of(Kind.OTHER, f"{text}{_RENEW_WITHIN_S:g} s")
-                    self._fail(template, request, reason)
+                    self._fail(template, request, Reason.of(Kind.OTHER, text))
             elif late:
                 text = f"it did not fork within {_FORK_WITHIN_S:g} s"
                 self.kill(number, Reason.of(Kind.OTHER, text))

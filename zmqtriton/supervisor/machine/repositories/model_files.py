@@ -65,8 +65,7 @@ class ModelLookups:
         if copy is not None and copy.is_whole:
             return self._plan.tell(self._read_copy(action, copy))
         if override is not None and override.directory:
-            topic = Topic(STAGED, override.directory)
-            return self._plan.tell(self._read_directory(action, topic))
+            return self._plan.tell(self._read_directory(action, Topic(STAGED, override.directory)))
         lookup = self._lookups[action.ticket] = self._plan.scope()
         return lookup.tell(self._look_up(action))
 
@@ -79,11 +78,15 @@ class ModelLookups:
     async def _look_up(self, action: ReadModel) -> Blueprint | ReadFailure:
         """Ask each place that may have the model."""
         await self._repositories.decisions_kept(action.model)
-        places = self._repositories.places_of(action.model)
-        more = action.override, action.selection
-        tasks = {p: p.find(action.model, (action.model, places[p], *more)) for p in places}
-        answers = {place: task.answer for place, task in tasks.items()}
-        gathering = Gathering(answers, self._plan, PATIENCE_S)
+        tasks = {
+            place: place.find(
+                action.model, (action.model, where, action.override, action.selection)
+            )
+            for place, where in self._repositories.places_of(action.model).items()
+        }
+        gathering = Gathering(
+            {place: task.answer for place, task in tasks.items()}, self._plan, PATIENCE_S
+        )
         try:
             await self._plan.until(partial(self._is_enough, action.model, gathering))
         except GeneratorExit:  # it is cancelled
@@ -104,14 +107,13 @@ class ModelLookups:
     def _found(self, gathering: Gathering[PlaceReading]) -> list[FoundModel]:
         models: dict[str, FoundModel] = {}
         for place in self._repositories.places:  # of two names of one place the first counts
-            if place not in gathering.ended:
-                continue
-            try:
-                answer = gathering.ended[place].value
-            except ZmqTritonError as error:
-                answer = FoundModel(str(place.path), ReadFailure(error.reason, "unreadable"))
-            if answer is not None:
-                models.setdefault(answer.place, answer)
+            if place in gathering.ended:
+                try:
+                    answer = gathering.ended[place].value
+                except ZmqTritonError as error:
+                    answer = FoundModel(str(place.path), ReadFailure(error.reason, "unreadable"))
+                if answer is not None:
+                    models.setdefault(answer.place, answer)
         return list(models.values())
 
     def _is_enough(self, name: str, gathering: Gathering[PlaceReading]) -> bool:
@@ -147,17 +149,18 @@ class ModelLookups:
         self, action: ReadModel, topic: Topic, digest: str = ""
     ) -> Blueprint | ReadFailure:
         """Read a model from the directory that is the subject of the topic."""
-        arguments = action.model, topic.subject, action.override, action.selection, digest
-        task = self._runner.submit(topic, "read_model", arguments)
+        task = self._runner.submit(
+            topic,
+            "read_model",
+            (action.model, topic.subject, action.override, action.selection, digest),
+        )
         try:
             return self._made(await task.answer)
         except ZmqTritonError as error:
             return ReadFailure(error.reason, "unreadable")
 
     def _made(self, answer: ModelReading | ReadFailure) -> Blueprint | ReadFailure:
-        if isinstance(answer, ReadFailure):
-            return answer
-        return make_blueprint(answer, self._host)
+        return answer if isinstance(answer, ReadFailure) else make_blueprint(answer, self._host)
 
 
 class ModelFiles:
@@ -174,8 +177,7 @@ class ModelFiles:
         start = partial(process.start_copy, _READER, partial(reader.serve, tasks=tasks))
         self.readers = Readers(selector, start, plan, pids)
         self.repositories = Repositories(options, self.readers, plan)
-        host = host_of(options, gpus)
-        self.lookups = ModelLookups(self.repositories, self.readers, plan, host)
+        self.lookups = ModelLookups(self.repositories, self.readers, plan, host_of(options, gpus))
 
     def close(self) -> None:
         self.readers.close(_END_WITHIN_S)

@@ -121,12 +121,12 @@ class Readers:
     def cancel(self, task: Task) -> None:
         if task in self._waiting:
             self._waiting.remove(task)
-            return
-        for reader in self._readers:
-            if reader.task is task:
-                reader.task = None
-                self._end(reader)
-                self._assign()
+        else:
+            for reader in self._readers:
+                if reader.task is task:
+                    reader.task = None
+                    self._end(reader)
+                    self._assign()
 
     def close(self, within_s: float) -> None:
         """End all readers, except those that the kernel does not kill in this time."""
@@ -245,14 +245,13 @@ class Readers:
         reader.topic, reader.since_s = None, time.monotonic()
         self._assign()
         self._watch_idle()
-        if task is None:
-            return
-        if result.code and result.result:
-            _log.error("%s has failed\n%s", task.name, result.result)
-        if result.code:
-            task.answer.fail(from_number(result.code, result.text, result.reason))
-        else:
-            task.answer(loads(result.result))
+        if task is not None:
+            if result.code and result.result:
+                _log.error("%s has failed\n%s", task.name, result.result)
+            if result.code:
+                task.answer.fail(from_number(result.code, result.text, result.reason))
+            else:
+                task.answer(loads(result.result))
 
     def _lose(self, reader: _Reader) -> None:
         """Give the task of a lost reader to another one; only once for each task."""

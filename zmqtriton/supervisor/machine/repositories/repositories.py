@@ -268,10 +268,10 @@ class Repositories:
 
         Raises ZmqTritonError for a repository that cannot be listed.
         """
-        repositories = self._repositories
         patience_s = URGENT_PATIENCE_S if action.is_urgent else LISTING_PATIENCE_S
-        listings = {each: each.list() for each in repositories}
-        gathering = Gathering(listings, self._plan, patience_s)
+        gathering = Gathering(
+            {each: each.list() for each in self._repositories}, self._plan, patience_s
+        )
 
         def is_enough() -> bool:
             silent = gathering.pending
@@ -344,10 +344,9 @@ class Repositories:
         """Keep decisions about a model; return the reason if that fails, or "". Readings follow."""
         name, places = action.model, [*self.places_of(action.model).values()]
         are_kept = self._keeping.setdefault(name, Promise())
-        topic = Topic(_DECISIONS, name)
         try:
             problem: str = await self._runner.submit(
-                topic, "keep_decisions", (action, places)
+                Topic(_DECISIONS, name), "keep_decisions", (action, places)
             ).answer
         except ZmqTritonError as error:
             problem = error.text
@@ -369,8 +368,7 @@ class Repositories:
         """
         path, directory = action.path, os.path.abspath(action.path)
         if action.is_registration:
-            topic = Topic(_REGISTRATION, path)
-            await self._runner.submit(topic, "check_directory", (path,)).answer
+            await self._runner.submit(Topic(_REGISTRATION, path), "check_directory", (path,)).answer
             self._check_new(path, action.names)
             self._repositories.append(Repository(Path(path), action.names, self._runner))
         elif directory in self.paths:
@@ -385,8 +383,9 @@ class Repositories:
             raise AlreadyExists(f"model repository '{path}' has already been registered")
         taken = {name for each in self._repositories for name in each.other_names}
         for name in taken.intersection(names.values()):
-            text = f"failed to register '{name}', there is a conflicting mapping for '{name}'"
-            raise AlreadyExists(text)
+            raise AlreadyExists(
+                f"failed to register '{name}', there is a conflicting mapping for '{name}'"
+            )
 
     def log_hints(self) -> None:
         """Log warnings about the repositories themselves, as far as they can be read."""
