@@ -14,7 +14,7 @@ A turn is for a function that works until a time (`Turns.wait`), work that is do
 lets as many tasks continue as are expected to fill one.
 
 Neither clients nor rounds pay for time that the kernel gave to other processes: otherwise modest
-clients would seem expensive on a busy machine, and few tasks would be let go on in a round.
+clients would seem expensive on a busy machine, and few tasks would have a turn in a round.
 """
 
 from __future__ import annotations
