@@ -96,16 +96,14 @@ class Grant(NamedTuple):
         try:
             # what is no file, such as a pipe, must not be waited for
             descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+            try:
+                _check_file(os.fstat(descriptor))
+                with open(descriptor, "rb", closefd=False) as file:
+                    data = file.read(_MAX_BYTES + 1)
+            finally:
+                os.close(descriptor)
         except OSError as error:
             raise TokenFileError(error.strerror) from None
-        try:
-            _check_file(os.fstat(descriptor))
-            with open(descriptor, "rb", closefd=False) as file:
-                data = file.read(_MAX_BYTES + 1)
-        except OSError as error:
-            raise TokenFileError(error.strerror) from None
-        finally:
-            os.close(descriptor)
         if len(data) > _MAX_BYTES:
             raise TokenFileError(f"it can have at most {_MAX_BYTES} bytes")
         try:

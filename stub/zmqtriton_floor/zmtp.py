@@ -241,16 +241,18 @@ class ZmtpConnection:
         if within_ms:
             self.flush()
         while self.is_blocked and time.monotonic() < deadline:
-            _await_room(self.descriptor, 10)
+            await_events(self.descriptor, select.POLLOUT, 10)
             self.flush()
         self.break_off()
         self._socket.close()
 
 
-def _await_room(descriptor: int, timeout_ms: int) -> None:
+def await_events(descriptor: int, events: int, timeout_ms: int | None = None) -> bool:
+    """Wait for events of a descriptor, or for its end; False after the timeout. -1 has none."""
     poller = select.poll()
-    poller.register(descriptor, select.POLLOUT)
-    poller.poll(timeout_ms)
+    if descriptor >= 0:
+        poller.register(descriptor, events)
+    return bool(poller.poll(timeout_ms))
 
 
 def _path(address: str) -> str:
@@ -311,7 +313,7 @@ class Dealer(ZmtpConnection):
         """
         self.flush()
         while self.is_blocked:
-            _await_room(self.descriptor, 1000)
+            await_events(self.descriptor, select.POLLOUT, 1000)
             if not self.flush():
                 time.sleep(_RETRY_PAUSE_S)  # there is room, but not what it takes to use it
 

@@ -13,7 +13,7 @@ import threading
 import traceback
 from typing import Any, Callable, Mapping, Sequence
 
-from zmqtriton_floor import logs, stub_mark, wire
+from zmqtriton_floor import logs, prctl, stub_mark, wire
 from zmqtriton_floor.datatypes import BY_NUMBER
 from zmqtriton_floor.reshaping import Reshaping
 from zmqtriton_floor.settings.stub import StubSettings
@@ -109,7 +109,7 @@ class StubInstance:
         self.serial = 0
         #: Metrics of the model, and their families.
         self.measures = measures or ModelMetrics()
-        self.measures.report_to(lambda text: self.log("E", text))
+        self.measures.complain = lambda text: self.log("E", text)
         #: None if the model sees all tensors as clients do.
         self.reshaping: Reshaping | None = None
         #: The states of sequences; None if the model keeps them itself.
@@ -119,7 +119,6 @@ class StubInstance:
         #: The command line's settings for its backend.
         self.backend_settings: dict[str, str] = json.loads(load.backend_settings)
         self.directories = load.directory, os.path.dirname(load.path)
-        self._directory = load.directory
         #: Sends the supervisor a message; from any thread.
         self.tell = tell
 
@@ -139,7 +138,7 @@ class StubInstance:
         controls = sequences.get("control_input", [])
         self.controls = sum(len(entry.get("control", [])) for entry in controls)
         self.reshaping = Reshaping(document) or None
-        self.states = States(document, self._directory) or None
+        self.states = States(document, self.directories[0]) or None
         self.sendable = {**self.outputs, **(self.states.outputs if self.states else {})}
         self.declared_shapes = _declared_shapes(document)
         self.is_decoupled = self.signature.is_decoupled
@@ -290,8 +289,7 @@ def end_forked() -> None:
     error = sys.exc_info()[1]
     if error is not None and not isinstance(error, SystemExit):
         traceback.print_exc()
-    for stream in (sys.stdout, sys.stderr):
-        stream.flush()
+    prctl.flush_output()
     os._exit(0 if error is None else 1)
 
 

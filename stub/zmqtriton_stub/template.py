@@ -15,7 +15,7 @@ import threading
 from contextlib import suppress
 from typing import Any, Callable, FrozenSet, List, NamedTuple, NoReturn, Optional, Sequence, Tuple
 
-from zmqtriton_floor import wire
+from zmqtriton_floor import prctl, wire
 from zmqtriton_floor.lifeline import Lifeline
 from zmqtriton_floor.reasons import Kind, Reason
 from zmqtriton_stub import instance as this_process
@@ -75,8 +75,7 @@ def run(descriptor: int) -> Optional[Born]:
     os.environ.setdefault("ORT_DISABLE_TELEMETRY", "1")
     loaded = load_once(lifeline, _check)
     while loaded is not None:
-        for stream in (sys.stdout, sys.stderr):
-            stream.flush()
+        prctl.flush_output()
         ctypes.CDLL(None).fflush(None)  # otherwise each fork would print it, too
         freeze()
         shared = frozenset(sys.modules)
@@ -164,8 +163,7 @@ def _reason_of(error: BaseException) -> Reason:
 def _end(lifeline: Lifeline, report: Any) -> NoReturn:
     """Report, and end at once: Python would wait for threads of the model."""
     lifeline.send(report)
-    for stream in (sys.stdout, sys.stderr):
-        stream.flush()
+    prctl.flush_output()
     os._exit(0)
 
 

@@ -151,7 +151,7 @@ def hide_from_command_line(options: Options) -> None:
     values = [group.value for group in groups if not _is_file_reference(group)]
     if not values:
         return
-    start, end = prctl.argument_area()
+    start, end = prctl.layout().arg_start, prctl.layout().arg_end
     for position, size in _find_values(ctypes.string_at(start, end - start), values):
         ctypes.memset(start + position, ord("*"), size)
 

@@ -464,21 +464,18 @@ class TensorMemory:
 
     def _segment_opened(self, message: wire.SegmentOpened, descriptor: int) -> None:
         key = (message.owner, message.segment)
-        if message.handle:
-            self._supervisor.settle(key, (message, descriptor))
-            return
-        if descriptor < 0:
-            self.mappings.remove(*key)
-            self.regions.forget(*key)
-            if self._gpus is not None:
-                self._gpus.borrowed.remove(*key)
-        else:
+        answer: Any = message
+        if descriptor >= 0:
             try:
                 is_copied = bool(message.is_copied) or not self._maps_regions
                 self.mappings.add(*key, descriptor, is_copied=is_copied)
             except ProtocolError:
-                message = message._replace(size=0)
+                answer = message._replace(size=0)
             except Unavailable as shortage:
-                self._supervisor.settle(key, (shortage, descriptor))
-                return
-        self._supervisor.settle(key, (message, descriptor))
+                answer = shortage
+        elif not message.handle:
+            self.mappings.remove(*key)
+            self.regions.forget(*key)
+            if self._gpus is not None:
+                self._gpus.borrowed.remove(*key)
+        self._supervisor.settle(key, (answer, descriptor))
