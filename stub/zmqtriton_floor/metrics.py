@@ -135,8 +135,9 @@ def check_metric(kind: int, labels: Any, buckets: Any) -> None:
             raise InvalidArgument("attempt to access JSON non-string as string")
         size += len(key) + len(value)
     if len(labels) > MAX_LABELS or size > MAX_LABEL_TEXT:
-        text = f"a metric may have {MAX_LABELS} labels of {MAX_LABEL_TEXT} characters in all"
-        raise InvalidArgument(text)
+        raise InvalidArgument(
+            f"a metric may have {MAX_LABELS} labels of {MAX_LABEL_TEXT} characters in all"
+        )
     if len(buckets) > MAX_BUCKETS:
         raise InvalidArgument(f"a histogram can have at most {MAX_BUCKETS} buckets")
     is_sorted = all(low < high for low, high in zip(buckets, buckets[1:]))

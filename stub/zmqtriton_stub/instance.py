@@ -126,8 +126,9 @@ class StubInstance:
         """Take runtime directory, serial number and mode of traces from the server's Bootstrap."""
         self.runtime = bootstrap.directory
         self.serial = bootstrap.serial
-        has_contexts = settings.trace_mode == "opentelemetry"
-        self.tracing = StubTracing(bootstrap.directory, has_contexts=has_contexts)
+        self.tracing = StubTracing(
+            bootstrap.directory, has_contexts=settings.trace_mode == "opentelemetry"
+        )
 
     def configure(self, config: str) -> None:
         """Apply the final configuration."""
@@ -135,8 +136,9 @@ class StubInstance:
         self.signature = Signature(document)
         self.outputs = self.signature.outputs
         sequences = document.get("sequence_batching") or {}
-        controls = sequences.get("control_input", [])
-        self.controls = sum(len(entry.get("control", [])) for entry in controls)
+        self.controls = sum(
+            len(entry.get("control", [])) for entry in sequences.get("control_input", [])
+        )
         self.reshaping = Reshaping(document) or None
         self.states = States(document, self.directories[0]) or None
         self.sendable = {**self.outputs, **(self.states.outputs if self.states else {})}

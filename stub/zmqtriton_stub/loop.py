@@ -225,9 +225,11 @@ class Stub:
         process.adopt(instance, bootstrap, memory)
         try:
             load = process.see_own_gpu(load)
-            model_class = process.model_class(load, instance)
             model = PythonModel(
-                load, model_class, self._watch, partial(self._await_room, load.model)
+                load,
+                process.model_class(load, instance),
+                self._watch,
+                partial(self._await_room, load.model),
             )
             config = load.config
             if load.auto_complete != wire.CONFIG_IS_FINAL:
@@ -287,8 +289,9 @@ class Stub:
     def _tell_loaded(self, core: StubCore) -> None:
         is_ready = core.model.is_ready
         self._process.has_loaded(core.instance, core.model)
-        modules = self._process.imported_modules()
-        self._supervisor.send(wire.ModelLoaded(int(is_ready is not None), modules))
+        self._supervisor.send(
+            wire.ModelLoaded(int(is_ready is not None), self._process.imported_modules())
+        )
         if is_ready is not None:
             # not later: from the first request on the lifeline may be left unread for long
             self._await(wire.ReadinessLifeline)

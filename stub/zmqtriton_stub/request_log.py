@@ -21,8 +21,7 @@ def begun(instance: StubInstance, requests: Sequence[InferenceRequest]) -> Seque
     for own_id in ids:
         _say(instance, f"{_whose(own_id)}PENDING to EXECUTING")
     count = len(ids)
-    text = f"model {instance.model}, instance {instance.name}, executing {count} requests"
-    _say(instance, text)
+    _say(instance, f"model {instance.model}, instance {instance.name}, executing {count} requests")
     return ids
 
 

@@ -194,8 +194,7 @@ def _by_package(names: Iterable[str]) -> Iterable[Tuple[str, List[str]]]:
 
 def run(descriptor: int) -> Optional[Tuple[List[str], FrozenSet[str]]]:
     """Return the arguments in a new stub, and the modules it shares; None in the spare process."""
-    lifeline = Lifeline.inherited(descriptor)
-    spare = Spare(lifeline)
+    spare = Spare(Lifeline.inherited(descriptor))
     set_oom_score(_OOM_SCORE)
     spare.prepare("zmqtriton-spare")
     arguments = spare.run()

@@ -208,8 +208,9 @@ class InstanceHost:
         if this_process.runs_in_parallel():
             faulthandler.dump_traceback(2)  # which holds them meanwhile
         for thread in list(self._running):
-            text = f"Thread 0x{thread.ident or 0:016x} is instance {thread.instance}\n"
-            os.write(2, text.encode())
+            os.write(
+                2, f"Thread 0x{thread.ident or 0:016x} is instance {thread.instance}\n".encode()
+            )
 
 
 def _each(act: Callable[[Forks], None]) -> None:

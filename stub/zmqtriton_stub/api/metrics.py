@@ -165,8 +165,9 @@ class Metric:
             raise TritonModelException(f"{doing}: {_DELETED}")
         kind = self._family.kind
         if kind not in kinds:
-            text = f"TRITONSERVER_METRIC_KIND_{kind.name} does not support {verb}"
-            raise instance.refusal(doing, text)
+            raise instance.refusal(
+                doing, f"TRITONSERVER_METRIC_KIND_{kind.name} does not support {verb}"
+            )
         return kind
 
     def _change(self, verb: str, value: float) -> None:

@@ -171,8 +171,7 @@ def _read(entry: dict[str, Any], directory: str, *, is_batching: bool) -> _State
         shape = [1] * is_batching + list(initial.get("dims") or [])
         first = first._replace(shape=shape, data=_zeros(datatype, shape))
         if "data_file" in initial:
-            path = os.path.join(directory, _FOLDER, initial["data_file"])
-            with open(path, "rb") as file:
+            with open(os.path.join(directory, _FOLDER, initial["data_file"]), "rb") as file:
                 data = file.read(len(first.data)) if datatype.size else file.read()
             first = first._replace(data=data)
     is_shared = bool(entry.get("use_same_buffer_for_input_output")) and datatype.size > 0
