@@ -203,13 +203,11 @@ class ZmtpConnection:
 
     def _take_command(self, flags: int, frame: bytes) -> None:
         """Take READY, the only command; others would answer commands that are not sent here."""
-        if self._is_ready or not (flags & _COMMAND and self._fits(frame)):
+        kind = b"\x0bSocket-Type" + len(self._other).to_bytes(4, "big") + self._other
+        is_ready = flags & _COMMAND and frame.startswith(b"\x05READY") and kind in frame
+        if self._is_ready or not is_ready:
             raise _ProtocolViolation
         self._is_ready = True
-
-    def _fits(self, command: bytes) -> bool:
-        kind = b"\x0bSocket-Type" + len(self._other).to_bytes(4, "big") + self._other
-        return command.startswith(b"\x05READY") and kind in command
 
     # ------------------------------------------------------------------- end
 

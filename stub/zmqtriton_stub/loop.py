@@ -26,10 +26,11 @@ from zmqtriton_stub.broker.line import BrokerLine
 from zmqtriton_stub.core import StubCore
 from zmqtriton_stub.execution.streams import Publisher
 from zmqtriton_stub.execution.warmup import Warmup
+from zmqtriton_stub.imports import installed_modules
 from zmqtriton_stub.instance import StubInstance
 from zmqtriton_stub.memory.tensor_memory import TensorMemory
 from zmqtriton_stub.model import NoRoomToWakeError, PythonModel
-from zmqtriton_stub.own_process import OwnProcess
+from zmqtriton_stub.own_process import OwnProcess, see_own_gpu
 from zmqtriton_stub.readiness import ModelReadiness
 from zmqtriton_stub.supervisor_client import SupervisorClient
 from zmqtriton_stub.watch import MAX_READY, Watch
@@ -80,6 +81,8 @@ class Stub:
             lambda: self._instance,
         )
         self._inbox = self._supervisor.inbox
+        #: Reads the supervisor's messages; from any thread.
+        self.receive = self._supervisor.receive
         #: The connections to the broker: for batches, and for calls of other models.
         self._lines = BrokerLine(watch.loop), BrokerLine(watch.replies)
         self._bootstrap: wire.Bootstrap
@@ -110,7 +113,7 @@ class Stub:
             self._settings = decode(StubSettings, self._bootstrap.settings)
             this_process.log_options = self._settings.log
             core = self._core = self._load(self._await(wire.LoadModel))
-            self._on_end += [core.link.close, core.asker.close, self._memory.close]
+            self._on_end += [core.link.close, core.asker.close, self._memory.mappings.close]
             core.connect()
             while core.link.epoch < 0:  # until its welcome
                 self._wait(core)
@@ -134,10 +137,6 @@ class Stub:
         if self._core is not None:
             self._core.link.line.abandon()
             self._core.asker.abandon()
-
-    def receive(self) -> None:
-        """Read the supervisor's messages; any thread may call this."""
-        self._supervisor.receive()
 
     def close(self) -> None:
         """Release everything that a process's end would; memory that the model keeps stays."""
@@ -224,7 +223,8 @@ class Stub:
         )
         process.adopt(instance, bootstrap, memory)
         try:
-            load = process.see_own_gpu(load)
+            if process.has_own_memory:
+                load = see_own_gpu(load)
             model = PythonModel(
                 load,
                 process.model_class(load, instance),
@@ -290,7 +290,7 @@ class Stub:
         is_ready = core.model.is_ready
         self._process.has_loaded(core.instance, core.model)
         self._supervisor.send(
-            wire.ModelLoaded(int(is_ready is not None), self._process.imported_modules())
+            wire.ModelLoaded(int(is_ready is not None), " ".join(installed_modules()))
         )
         if is_ready is not None:
             # not later: from the first request on the lifeline may be left unread for long
@@ -310,7 +310,7 @@ class Stub:
             instance.log("I", describe(error))
         if not self._process.has_own_memory:
             # other instances of this process may have what this one has kept in a global
-            self._memory.close()
+            self._memory.mappings.close()
         instance.measures.flush()  # the loop, which would, has ended
         core.link.close()
         instance.tracing.close()

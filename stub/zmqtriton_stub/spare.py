@@ -25,8 +25,9 @@ from zmqtriton_floor import prctl, wire
 from zmqtriton_floor.errors import Unavailable
 from zmqtriton_floor.lifeline import Lifeline
 from zmqtriton_stub import ending
-from zmqtriton_stub.fork_server import ForkServer, freeze, set_oom_score, why_unfit
+from zmqtriton_stub.fork_server import ForkServer, set_oom_score, why_unfit
 from zmqtriton_stub.imports import file_of, package_paths, states_of
+from zmqtriton_stub.own_process import freeze
 from zmqtriton_stub.template import CUDA, EVENT_LOOP, THREADS, find_obstacle, open_descriptors
 
 #: The verb of the call that names the modules to import.

@@ -22,11 +22,11 @@ from zmqtriton_stub import instance as this_process
 from zmqtriton_stub import model_code
 from zmqtriton_stub.api.errors import clip, reason_of
 from zmqtriton_stub.broker.between_threads import ThreadOutbox
-from zmqtriton_stub.fork_server import ForkServer, fork_in_vain, freeze
+from zmqtriton_stub.fork_server import ForkServer, fork_in_vain
 from zmqtriton_stub.instance import StubInstance
 from zmqtriton_stub.keeping import Keeping, NotKept
 from zmqtriton_stub.model import import_class
-from zmqtriton_stub.own_process import OwnProcess, check_files, take_priority
+from zmqtriton_stub.own_process import OwnProcess, check_files, freeze, take_priority
 
 _EPOLL = "anon_inode:[eventpoll]"
 _INSTEAD = "in initialize(), which each instance runs after its fork"

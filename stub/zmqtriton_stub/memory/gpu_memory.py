@@ -105,6 +105,7 @@ class _View:
         self.segment = segment
         self.block = block
         self.is_leased = is_leased
+        segment.views.add(self)
 
 
 class _Keeper:
@@ -184,7 +185,6 @@ class Borrowed:
     def _open(self, reference: Reference, is_leased: bool) -> DeviceSpan:
         segment = self._segments[reference.owner, reference.segment]
         view = _View(segment, block_of(reference), is_leased)
-        segment.views.add(view)
         address = segment.address + reference.offset
         return DeviceSpan(segment.gpu, address, reference.size, _Keeper(view, self._end))
 
@@ -205,7 +205,6 @@ class Borrowed:
             check_inside(reference, None if segment is None else segment.size)
             assert segment is not None
             view = _View(segment, block_of(reference), is_leased=False)
-            segment.views.add(view)
         driver, address = gpu.driver(), segment.address + reference.offset
         try:
             if type(data) is DeviceSpan:

@@ -192,10 +192,6 @@ class TensorMemory:
         #: Keys of requests to models with a response cache; None if the server has no cache.
         self.keys = keys_of(memory.cache_secret)
 
-    def close(self) -> None:
-        """Unmap the memory of other processes."""
-        self.mappings.close()
-
     # ------------------------------------------------------------------ arena
 
     def place(
