@@ -414,9 +414,9 @@ class Arena:
     def refuse(self, made: CreateSegment, reason: str) -> Unavailable:
         """Return the error for a requested segment that the supervisor could not create."""
         self._requests.pop(made.segment, None)
-        size = self.bytes + made.size
         return Unavailable(
-            f"Failed to increase the shared memory pool size to {size} bytes. {reason}"
+            "Failed to increase the shared memory pool size to "
+            f"{self.bytes + made.size} bytes. {reason}"
         )
 
     def trim(self, idle_s: float = IDLE_S) -> list[FreeSegment]:

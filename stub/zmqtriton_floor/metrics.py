@@ -153,7 +153,6 @@ def check_count(count: int) -> None:
         )
 
 
-_TRUE = ("true", "1", "on")
 #: Triton's.
 _QUANTILES = (0.5, 0.9, 0.95, 0.99, 0.999)
 
@@ -206,7 +205,7 @@ def read_labels(text: str) -> List[Tuple[str, str]]:
 
 
 def _is_on(value: str) -> bool:
-    return value.lower() in _TRUE
+    return value.lower() in ("true", "1", "on")
 
 
 def _quantiles(text: str) -> Tuple[float, ...]:

@@ -30,7 +30,6 @@ _HASH = re.compile(r"sha256:([0-9a-f]{64})")
 _DAY = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}")
 _MODELS = re.compile(r"[^\s,\x00-\x1f]+(,[^\s,\x00-\x1f]+)*")
 _MAX_BYTES = 4 << 20
-_SHARED_WRITE = stat.S_IWGRP | stat.S_IWOTH
 
 
 class TokenFileError(ValueError):
@@ -146,7 +145,8 @@ class Grant(NamedTuple):
 def _check_file(status: os.stat_result) -> None:
     if not stat.S_ISREG(status.st_mode):
         raise TokenFileError("not a file, name a file")
-    if status.st_mode & _SHARED_WRITE or status.st_uid not in (0, os.geteuid()):
+    is_shared = status.st_mode & (stat.S_IWGRP | stat.S_IWOTH)
+    if is_shared or status.st_uid not in (0, os.geteuid()):
         raise TokenFileError("others may write it, which would let them in: chown and chmod 640 it")
 
 

@@ -11,8 +11,8 @@ import sys
 from typing import Any, Dict, Iterable, List, Set
 
 from zmqtriton_floor.file_marks import mark_of
+from zmqtriton_stub.model_code import INSTALLED
 
-_INSTALLED = re.compile(r"/(site|dist)-packages/")
 _OWN = re.compile(
     r"(numpy|zmq|msgpack|zmqtriton\w*|(c|triton)_python_backend_utils)(\.|$)", re.ASCII
 )
@@ -21,7 +21,7 @@ _AT_START = frozenset(sys.modules)
 
 def is_installed(path: str) -> bool:
     """Return whether a path is a directory of installed packages, or is in one."""
-    return _INSTALLED.search(f"{path}/") is not None
+    return INSTALLED.search(f"{path}/") is not None
 
 
 def file_of(module: object) -> str:

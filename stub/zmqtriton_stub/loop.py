@@ -86,8 +86,6 @@ class Stub:
         #: The connections to the broker: for batches, and for calls of other models.
         self._lines = BrokerLine(watch.loop), BrokerLine(watch.replies)
         self._bootstrap: wire.Bootstrap
-        self._settings: StubSettings
-        self._memory: TensorMemory
         #: None before the load, and before it serves.
         self._instance: StubInstance | None = None
         self._core: StubCore | None = None
@@ -313,7 +311,7 @@ class Stub:
             self._memory.mappings.close()
         instance.measures.flush()  # the loop, which would, has ended
         core.link.close()
-        instance.tracing.close()
+        instance.tracing.sender.close()
         core.model.forget()
 
     # ------------------------------------------------------------- executing

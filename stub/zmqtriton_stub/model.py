@@ -339,8 +339,10 @@ def _class_of(module: ModuleType) -> Any:
             if getattr(value, "__module__", "") == module.__name__
         ]
         if names:
-            text = f"module '{module.__name__}' has no attribute 'TritonPythonModel'"
-            raise AttributeError(f"{text}; put @model of zmqtriton above {', '.join(names)}")
+            raise AttributeError(
+                f"module '{module.__name__}' has no attribute 'TritonPythonModel'; put @model of "
+                f"zmqtriton above {', '.join(names)}"
+            )
     return module.TritonPythonModel
 
 

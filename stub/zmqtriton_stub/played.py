@@ -50,8 +50,6 @@ class PlayedStub:
             BrokerLine(watch.loop, lambda _: work),
             BrokerLine(watch.replies, lambda _: calls),
         )
-        self._model: PythonModel
-        self._core: StubCore
 
     @contextmanager
     def current(self) -> Iterator[None]:

@@ -134,8 +134,11 @@ class Metric:
         doing = "Failed to increment metric value"
         kind = self._check(doing, "Increment", MetricKind.COUNTER, MetricKind.GAUGE)
         if kind is MetricKind.COUNTER and value < 0:
-            text = "can only be incremented monotonically by non-negative values."
-            raise instance.refusal(doing, f"TRITONSERVER_METRIC_KIND_COUNTER {text}")
+            raise instance.refusal(
+                doing,
+                "TRITONSERVER_METRIC_KIND_COUNTER can only be incremented monotonically by "
+                "non-negative values.",
+            )
         self._family.measures.change(self._measured, "add", value)
 
     def set(self, value: float) -> None:

@@ -42,7 +42,6 @@ class BrokerLine:
         self._dial = dial
         #: None before the first connection, and after drop().
         self.dealer: Dealer | None = None
-        self._speaker: Speaker
         #: Taken while a thread, this one perhaps, is at the socket.
         self.lock = threading.Lock()
         #: Messages, and items of the speaker's; dropped while there is no connection.
