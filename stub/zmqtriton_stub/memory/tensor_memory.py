@@ -233,7 +233,7 @@ class TensorMemory:
     ) -> tuple[Any, list[Block]]:
         is_on_gpu = type(data) is DeviceSpan
         if is_on_gpu and flags & wire.ACCEPTS_GPU:
-            return self._on_gpus().lent.place(data)
+            return self._on_gpus().place(data)
         if is_on_gpu and len(data) <= INLINE_BYTES:
             return gpu.downloaded(data), []
         if type(data) is memoryview:

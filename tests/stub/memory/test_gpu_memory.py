@@ -23,7 +23,7 @@ from zmqtriton_stub.api import dlpack, pb_utils
 from zmqtriton_stub.api.errors import TritonModelException
 from zmqtriton_stub.api.tensor import packed
 from zmqtriton_stub.memory import gpu
-from zmqtriton_stub.memory.gpu_memory import Borrowed, Lent, OnGpus
+from zmqtriton_stub.memory.gpu_memory import Borrowed, OnGpus
 from zmqtriton_stub.memory.tensor_memory import TensorMemory
 
 pytestmark = pytest.mark.slow
@@ -38,7 +38,7 @@ class Pair:
         self.arena = Arena(7)
         self.made: list[wire.CreateSegment] = []
         self.refusal = ""
-        self.lent = Lent(self.arena, self._register)
+        self.lent = OnGpus(self.arena, self._register, lambda blocks: None)
         self.released: list[wire.Block] = []
         self.borrowed = Borrowed(self.released.extend)
 
