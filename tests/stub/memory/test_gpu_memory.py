@@ -250,7 +250,7 @@ def test_memory_on_a_gpu_that_has_ended_with_its_owner_is_one_clear_error() -> N
 
 
 def test_memory_that_was_registered_too_late_is_taken_back() -> None:
-    line: Any = Line(wire.SegmentCreated(3, 4096, 0, ""), wire.SegmentCreated(4, 4096, 14, "no"))
+    line: Any = Line(wire.SegmentCreated(3, 0, ""), wire.SegmentCreated(4, 14, "no"))
     supervisor = make_client(line)
 
     supervisor.receive()

@@ -253,7 +253,7 @@ class Peers:
                 self._introductions.on_broker_ready()
         elif isinstance(message, wire.Settled | wire.LeasedSegments):
             self._introductions.settle(message)
-        elif isinstance(message, wire.Statistics | wire.CallResult):
+        elif isinstance(message, wire.CallResult):
             if peer.role in ANSWERING_ROLES:
                 self._plan.answer(message.id, message)
         elif isinstance(message, wire.LoadFailed) and peer.role == FORK_SERVER:
