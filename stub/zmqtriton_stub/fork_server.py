@@ -267,6 +267,12 @@ def fork_in_vain() -> None:
     os.waitpid(child, 0)
 
 
+def mapped_files(word: str) -> set[str]:
+    """Return the files with this word in their paths that this process has mapped."""
+    with open("/proc/self/maps", encoding="utf-8", errors="replace") as maps:
+        return {line.split(None, 5)[-1].strip() for line in maps if word in line}
+
+
 def _limit_numpy(threads: str | None) -> None:
     """Limit the threads of the OpenBLAS that was loaded before this process had its variables.
 
@@ -274,9 +280,7 @@ def _limit_numpy(threads: str | None) -> None:
     """
     if threads is None:
         return
-    with open("/proc/self/maps", encoding="utf-8", errors="replace") as maps:
-        paths = {line.split(None, 5)[-1].strip() for line in maps if "openblas" in line}
-    for path in paths:
+    for path in mapped_files("openblas"):
         with contextlib.suppress(OSError, ValueError):  # another build of it
             number = ctypes.c_int.in_dll(ctypes.CDLL(path), "blas_cpu_number")
             number.value = min(number.value, int(threads))

@@ -116,10 +116,6 @@ class PythonModel:
         #: Maximum number of batches that it executes at once: more than one only if execute() is a
         #: coroutine.
         self.slots = 1
-        self._must_return_none = (
-            f"Python model '{load.instance}' is using the decoupled mode and the execute function "
-            "must return None."
-        )
         self._is_awaiting = False
         #: Coroutines in the background; asyncio itself would forget them.
         self._tasks: set[Task[Any]] = set()
@@ -224,7 +220,10 @@ class PythonModel:
         if returned is None:
             return None
         if self._is_decoupled:
-            raise TritonModelException(self._must_return_none)
+            raise TritonModelException(
+                f"Python model '{self._load.instance}' is using the decoupled mode and the execute "
+                "function must return None."
+            )
         if not isinstance(returned, list):
             raise TritonModelException(
                 f"Expected a list in the execute return, found type '{type(returned)}'."

@@ -22,7 +22,7 @@ from zmqtriton_stub import instance as this_process
 from zmqtriton_stub import model_code
 from zmqtriton_stub.api.errors import clip, reason_of
 from zmqtriton_stub.broker.between_threads import ThreadOutbox
-from zmqtriton_stub.fork_server import ForkServer, fork_in_vain
+from zmqtriton_stub.fork_server import ForkServer, fork_in_vain, mapped_files
 from zmqtriton_stub.instance import StubInstance
 from zmqtriton_stub.keeping import Keeping, NotKept
 from zmqtriton_stub.model import import_class
@@ -224,10 +224,9 @@ def find_obstacle(before: FrozenSet[_Descriptor]) -> Tuple[str, Sequence[str]]:
 
 def _is_cuda_begun() -> bool:
     """Return whether CUDA was initialised, by its driver if that is loaded."""
-    with open("/proc/self/maps", encoding="utf-8", errors="replace") as maps:
-        paths = {line.split(None, 5)[-1].strip() for line in maps if "libcuda.so" in line}
     count = ctypes.c_int()
-    return any(not ctypes.CDLL(p).cuDeviceGetCount(ctypes.byref(count)) for p in sorted(paths))
+    paths = sorted(mapped_files("libcuda.so"))
+    return any(not ctypes.CDLL(path).cuDeviceGetCount(ctypes.byref(count)) for path in paths)
 
 
 def _threads_after_fork() -> List[str]:
