@@ -208,16 +208,13 @@ class _Layout(ctypes.Structure):
 
 @lru_cache(maxsize=None)
 def layout() -> _Layout:
-    """Return where the kernel finds command line, first environment and the rest in memory.
-
-    But for the end of the heap, forks of this process have the same.
-    """
+    """Return the layout but for the end of the heap; forks of this process have the same."""
     with open("/proc/self/stat", "rb") as file:
         # counted as in proc(5), where the name in parentheses, which may hold anything, is 2
         words = [b"", b"", b"", *file.read().rpartition(b")")[2].split()]
-    found = _Layout(exe_fd=0xFFFFFFFF)
-    found.start_code, found.end_code, found.start_stack = map(int, words[26:29])
-    found.start_data, found.end_data, found.start_brk = map(int, words[45:48])
-    found.arg_start, found.arg_end = map(int, words[48:50])
-    found.env_start, found.env_end = map(int, words[50:52])
-    return found
+    fields = _Layout(exe_fd=0xFFFFFFFF)
+    fields.start_code, fields.end_code, fields.start_stack = map(int, words[26:29])
+    fields.start_data, fields.end_data, fields.start_brk = map(int, words[45:48])
+    fields.arg_start, fields.arg_end = map(int, words[48:50])
+    fields.env_start, fields.env_end = map(int, words[50:52])
+    return fields

@@ -109,7 +109,7 @@ class StubInstance:
         self.serial = 0
         #: Metrics of the model, and their families.
         self.measures = measures or ModelMetrics()
-        self.measures.complain = lambda text: self.log("E", text)
+        self.measures.report_to(lambda text: self.log("E", text))
         #: None if the model sees all tensors as clients do.
         self.reshaping: Reshaping | None = None
         #: The states of sequences; None if the model keeps them itself.

@@ -26,7 +26,6 @@ from zmqtriton_stub.broker.line import BrokerLine
 from zmqtriton_stub.core import StubCore
 from zmqtriton_stub.execution.streams import Publisher
 from zmqtriton_stub.execution.warmup import Warmup
-from zmqtriton_stub.imports import installed_modules
 from zmqtriton_stub.instance import StubInstance
 from zmqtriton_stub.memory.tensor_memory import TensorMemory
 from zmqtriton_stub.model import NoRoomToWakeError, PythonModel
@@ -288,7 +287,7 @@ class Stub:
         is_ready = core.model.is_ready
         self._process.has_loaded(core.instance, core.model)
         self._supervisor.send(
-            wire.ModelLoaded(int(is_ready is not None), " ".join(installed_modules()))
+            wire.ModelLoaded(int(is_ready is not None), self._process.imported_modules())
         )
         if is_ready is not None:
             # not later: from the first request on the lifeline may be left unread for long

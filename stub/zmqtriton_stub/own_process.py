@@ -23,6 +23,7 @@ from zmqtriton_stub.api.errors import TritonModelException
 from zmqtriton_stub.api.tensor import set_memory
 from zmqtriton_stub.broker.model_metrics import ModelMetrics
 from zmqtriton_stub.forks.hooks import Forks
+from zmqtriton_stub.imports import installed_modules
 from zmqtriton_stub.instance import StubInstance
 from zmqtriton_stub.memory import device_span
 from zmqtriton_stub.memory.tensor_memory import TensorMemory
@@ -127,6 +128,10 @@ class OwnProcess:
 
     def has_loaded(self, instance: StubInstance, model: PythonModel) -> None:
         """Handle the end of a load: the instance serves."""
+
+    def imported_modules(self) -> str:
+        """Return the names of the modules of installed packages that were imported, with blanks."""
+        return " ".join(installed_modules())
 
     def settle(self) -> None:
         """Keep existing objects out of garbage collection: the model is ready, and most stay."""

@@ -66,6 +66,9 @@ class Surroundings:
     def adopt(self, instance: Any, bootstrap: Any, memory: Any) -> None:
         self.instance = instance
 
+    def imported_modules(self) -> str:
+        return ""
+
     def has_loaded(self, instance: Any, model: Any) -> None:
         pass
 

@@ -160,8 +160,8 @@ class ModelMetrics:
         #: Held while changes are summed up and put into the link's queue. A thread that also needs
         #: the link's locks takes this one first. Destructors during its work do not wait for it.
         self.lock = threading.RLock()
-        #: Gets what the broker has refused; an instance logs it.
-        self.complain: Callable[[str], object] = str
+        #: Gets what the broker has refused.
+        self._complain: Callable[[str], object] = str
         self._link: LinkToBroker | None = None
         self._numbers = itertools.count(1)
         self._families: dict[int, Row] = {}
@@ -175,6 +175,10 @@ class ModelMetrics:
         self._flush_at_s = 0.0
         self._sent = 0
         self._open: dict[int, _Question] = {}
+
+    def report_to(self, complain: Callable[[str], None]) -> None:
+        """Let an instance log the refusals of the broker."""
+        self._complain = complain
 
     # ------------------------------------------------------------- the model
 
@@ -320,7 +324,7 @@ class ModelMetrics:
         if question is not None:
             question.answer = answer
         elif answer.code:
-            self.complain(answer.text)
+            self._complain(answer.text)
 
     def _ask(self, verb: str, about: int) -> Any:
         """Ask the broker, after all changes until now; None without a broker."""

@@ -224,7 +224,7 @@ def test_what_is_dropped_is_gone_with_all_that_belongs_to_it(
 def test_a_family_that_the_broker_refuses_is_an_error(link: BrokersEnd) -> None:
     texts: list[str] = []
     measures = ModelMetrics()
-    measures.complain = texts.append
+    measures.report_to(texts.append)
     connect(link, measures)
     link.broker.take_call(8, wire.Call(0, "measure", '[["family", 1, "f", "", 0]]'))
 
