@@ -397,7 +397,7 @@ class PoisonedMappings(Mappings):
                 if view.block in blocks:
                     view.is_own = True
 
-    def locate(self, data: memoryview) -> tuple[Reference, bool] | None:
+    def locate(self, data: memoryview) -> tuple[Reference, bool, Block] | None:
         with self.lock:
             self._look_at_all()
             return super().locate(data)

@@ -407,16 +407,16 @@ class Arena:
         """Add a segment whose memory exists already; for a GPU, `memory` is an address."""
         number, now_s = made.segment, self._clock()
         with self._lock:
-            is_pool = self._requests.pop(number)
-            segment = _Segment(number, made.size, memory, pages, is_pool=is_pool, now_s=now_s)
-            self._those_of(gpu)[number] = segment
+            self._those_of(gpu)[number] = _Segment(
+                number, made.size, memory, pages, is_pool=self._requests.pop(number), now_s=now_s
+            )
 
     def refuse(self, made: CreateSegment, reason: str) -> Unavailable:
         """Return the error for a requested segment that the supervisor could not create."""
         self._requests.pop(made.segment, None)
-        size = self.bytes + made.size
         return Unavailable(
-            f"Failed to increase the shared memory pool size to {size} bytes. {reason}"
+            "Failed to increase the shared memory pool size to "
+            f"{self.bytes + made.size} bytes. {reason}"
         )
 
     def trim(self, idle_s: float = IDLE_S) -> list[FreeSegment]:

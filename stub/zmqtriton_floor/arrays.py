@@ -45,8 +45,7 @@ def _tensor(name: str, value: Any, data_type: str) -> Tensor:
             f"input '{name}' has no datatype for {array.dtype}: convert it with astype"
         ) from None
     shared = view_of(array) if array.nbytes > INLINE_BYTES else None
-    data = from_numpy(array) if shared is None else shared
-    return Tensor(name, number, list(array.shape), data)
+    return Tensor(name, number, list(array.shape), from_numpy(array) if shared is None else shared)
 
 
 def to_array(name: str, value: Any, data_type: str) -> Any:

@@ -370,15 +370,12 @@ def is_long(value: Any) -> bool:
             count += len(values)
             if count > STEP:
                 return True
-            if type(container) is not np.ndarray and not _are_plain(values):
+            # the set of types is made in C
+            is_flat = {*_CONTAINERS}.isdisjoint(map(type, values))
+            if type(container) is not np.ndarray and not is_flat:
                 deeper += [each for each in values if type(each) in _CONTAINERS]
         level = deeper
     return False
-
-
-def _are_plain(values: Any) -> bool:
-    """Return whether no value is a container; the set of types is made in C."""
-    return {*_CONTAINERS}.isdisjoint(map(type, values))
 
 
 def pieces(value: Any, writer: Callable[[Any], bytes]) -> List[bytes]:

@@ -76,7 +76,6 @@ MEMORY_GONE = "the memory of a tensor is gone with the process that owned it"
 NO_MEMORY = "Out of memory for this request; retry later"
 #: The text if a process cannot have another thread for a request, and what Python says of that.
 NO_THREAD = "No thread is to be had for this request (see ulimit -u, pids.max); retry later"
-_CANNOT_START = "can't start new thread"
 TOO_MANY_UNREAD = "too many answers of this server wait for clients that do not read them"
 
 
@@ -201,7 +200,7 @@ def shortage_of(error: Exception) -> Unavailable | None:
     """Return the error for the client if memory or threads are short; None for other errors."""
     if isinstance(error, MemoryError):
         return Unavailable(NO_MEMORY)
-    is_thread = isinstance(error, RuntimeError) and str(error) == _CANNOT_START
+    is_thread = isinstance(error, RuntimeError) and str(error) == "can't start new thread"
     return Unavailable(NO_THREAD) if is_thread else None
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import sys
 from functools import lru_cache
 from importlib import import_module
+from importlib.util import module_from_spec, spec_from_file_location
 from typing import Any, Callable, Dict, Tuple
 
 
@@ -51,6 +52,14 @@ def _names_of(module: str) -> Dict[str, Tuple[str, str]]:
 def _value_of(place: str, name: str) -> Any:
     module = import_module(place)
     return getattr(module, name) if hasattr(module, name) else import_module(f"{place}.{name}")
+
+
+def new_module(name: str, path: str) -> Tuple[Any, Callable[[Any], None]]:
+    """Return an empty module, and the function that runs the file in it."""
+    spec = spec_from_file_location(name, path)
+    if spec is None or spec.loader is None:
+        raise ImportError(f"no module in {path}")
+    return module_from_spec(spec), spec.loader.exec_module
 
 
 def load_reference(reference: str) -> Any:

@@ -117,8 +117,8 @@ class Leases:
                 changes.extend((block, -count, 0, 0) for block, count in doubted.items())
             elif block == _TAKEN:
                 self._taken += change
-                if self._waiting:
-                    self._end_waiting()
+                waiting, self._waiting = self._waiting, []
+                changes.extendleft((block, -1, 0, after) for block, after in waiting)
             if block not in counts:
                 continue
             if after > self._taken:
@@ -135,7 +135,3 @@ class Leases:
                 self._doubted.pop(block, None)
                 freed.append(block)
         return freed
-
-    def _end_waiting(self) -> None:
-        waiting, self._waiting = self._waiting, []
-        self._changes.extendleft((block, -1, 0, after) for block, after in waiting)

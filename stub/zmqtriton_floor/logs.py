@@ -397,7 +397,7 @@ def configure(
     """Write the process's records to a stream, by default stderr, which the supervisor reads."""
     if stream is None:
         stream = take_over_output()
-    formatter = Formatter(is_journal=is_journal(stream), is_terminal=_is_terminal(stream))
+    formatter = Formatter(is_journal=is_journal(stream), is_terminal=stream.isatty())
     if isinstance(stream, LineStream):
         stream.form = formatter.format_own
     handler = LimitedLog(stream, max_lines)
@@ -422,13 +422,6 @@ def is_journal(stream: Output) -> bool:
     except (OSError, ValueError):
         return False
     return bool(named) and named == f"{status.st_dev}:{status.st_ino}"
-
-
-def _is_terminal(stream: Output) -> bool:
-    try:
-        return os.isatty(stream.fileno())
-    except (OSError, ValueError):
-        return False
 
 
 def change(options: LogOptions) -> None:

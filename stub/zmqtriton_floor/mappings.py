@@ -236,12 +236,8 @@ class Mappings:
 
     def missing(self, references: Iterable[Reference]) -> list[Name]:
         """Return the segments that have to be added before these references can be opened."""
-        missing: list[Name] = []
-        for reference in references:
-            name = reference.owner, reference.segment
-            if name not in self._segments and name not in missing:
-                missing.append(name)
-        return missing
+        names = dict.fromkeys([reference[:2] for reference in references])
+        return [name for name in names if name not in self._segments]
 
     # --------------------------------------------------------------- reading
 
@@ -369,8 +365,8 @@ class Mappings:
             for view in self._views():
                 _detach(view)
 
-    def locate(self, data: memoryview) -> tuple[Reference, bool] | None:
-        """Return a reference to these bytes, and whether their block is leased; or None.
+    def locate(self, data: memoryview) -> tuple[Reference, bool, Block] | None:
+        """Return a reference to these bytes, whether their block is leased, and that; or None.
 
         It is None if the bytes are not in an open block, are not as the owner has written them, or
         may still be changed by a client or by a user's code.
@@ -388,7 +384,8 @@ class Mappings:
                         if view.start <= start and start + size <= view.end and not view.is_own:
                             if not pagemap.is_unwritten(address, size):
                                 return None
-                            return Reference(*view.block, start, size), bool(view.leased)
+                            reference = Reference(*view.block, start, size)
+                            return reference, bool(view.leased), view.block
         return None
 
 

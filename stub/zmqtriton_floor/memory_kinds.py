@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import sys
-from importlib.machinery import SourceFileLoader
-from types import ModuleType
 from typing import Any, Callable
 
 from zmqtriton_floor.arena import Arena
+from zmqtriton_floor.lazy_names import new_module
 from zmqtriton_floor.mappings import Mappings
 from zmqtriton_floor.settings.stub import Memory
 from zmqtriton_floor.wire import Block
@@ -19,8 +18,8 @@ _POISON = "tools.poison"
 def load_poison(path: str) -> Any:
     """Import the module of the kind that logs reads of free blocks, once in each process."""
     if _POISON not in sys.modules:
-        module = ModuleType(_POISON)
-        SourceFileLoader(_POISON, path).exec_module(module)
+        module, load = new_module(_POISON, path)
+        load(module)
         sys.modules.setdefault(_POISON, module)  # instances that are threads may come together
     return sys.modules[_POISON]
 

@@ -135,8 +135,9 @@ def check_metric(kind: int, labels: Any, buckets: Any) -> None:
             raise InvalidArgument("attempt to access JSON non-string as string")
         size += len(key) + len(value)
     if len(labels) > MAX_LABELS or size > MAX_LABEL_TEXT:
-        text = f"a metric may have {MAX_LABELS} labels of {MAX_LABEL_TEXT} characters in all"
-        raise InvalidArgument(text)
+        raise InvalidArgument(
+            f"a metric may have {MAX_LABELS} labels of {MAX_LABEL_TEXT} characters in all"
+        )
     if len(buckets) > MAX_BUCKETS:
         raise InvalidArgument(f"a histogram can have at most {MAX_BUCKETS} buckets")
     is_sorted = all(low < high for low, high in zip(buckets, buckets[1:]))
@@ -152,7 +153,6 @@ def check_count(count: int) -> None:
         )
 
 
-_TRUE = ("true", "1", "on")
 #: Triton's.
 _QUANTILES = (0.5, 0.9, 0.95, 0.99, 0.999)
 
@@ -205,7 +205,7 @@ def read_labels(text: str) -> List[Tuple[str, str]]:
 
 
 def _is_on(value: str) -> bool:
-    return value.lower() in _TRUE
+    return value.lower() in ("true", "1", "on")
 
 
 def _quantiles(text: str) -> Tuple[float, ...]:

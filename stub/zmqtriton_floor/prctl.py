@@ -107,11 +107,7 @@ def become_user(
     Sets the user's variables; None removes one. Afterwards the death of the parent no longer ends
     this process: call die_with() again. Raises OSError.
     """
-    for name, value in variables.items():
-        if value is None:
-            os.environ.pop(name, None)
-        else:
-            os.environ[name] = value
+    set_variables(variables)
     os.setgroups(groups)
     os.setresgid(gid, gid, gid)
     os.setresuid(uid, uid, uid)
@@ -122,6 +118,21 @@ def become_user(
     _LIBC.prctl(_SET_NO_NEW_PRIVS, 1, 0, 0, 0)
     # whoever changes its user is hidden, also from itself: /proc/self would be another's
     _LIBC.prctl(_SET_DUMPABLE, 1, 0, 0, 0)
+
+
+def set_variables(variables: Mapping[str, str | None]) -> None:
+    """Set variables of this process's environment; None removes one."""
+    for name, value in variables.items():
+        if value is None:
+            os.environ.pop(name, None)
+        else:
+            os.environ[name] = value
+
+
+def flush_output() -> None:
+    """Flush stdout and stderr, as far as the process has them."""
+    for stream in filter(None, (sys.stdout, sys.stderr)):
+        stream.flush()
 
 
 def run_program(main: Callable[[], int | None]) -> NoReturn:
@@ -157,18 +168,6 @@ def adopt_orphans() -> None:
     _LIBC.prctl(_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
 
 
-def argument_area() -> tuple[int, int]:
-    """Return the addresses of the begin and the end of this process's command line."""
-    layout = _layout()
-    return int(layout.arg_start), int(layout.arg_end)
-
-
-def environment_area() -> tuple[int, int]:
-    """Return the addresses of the begin and the end of this process's first environment."""
-    layout = _layout()
-    return int(layout.env_start), int(layout.env_end)
-
-
 class CommandLine:
     """The memory that /proc/PID/cmdline shows; its length is fixed at the start of the process.
 
@@ -176,7 +175,7 @@ class CommandLine:
     """
 
     def __init__(self) -> None:
-        self._start, self._end = argument_area()
+        self._start, self._end = layout().arg_start, layout().arg_end
 
     def show(self, arguments: Sequence[str]) -> None:
         """Replace the command line that `ps` shows, cut to the length of the first one.
@@ -187,11 +186,11 @@ class CommandLine:
         text = b"".join(os.fsencode(argument) + b"\0" for argument in arguments)[: room - 1]
         ctypes.memset(self._start, 0, room)
         ctypes.memmove(self._start, text, len(text))
-        layout = _layout()
-        layout.arg_start, layout.arg_end = self._start, self._start + len(text)
-        layout.brk = _SBRK(0)
+        shown = layout()
+        shown.arg_start, shown.arg_end = self._start, self._start + len(text)
+        shown.brk = _SBRK(0)
         # if this is refused, there are some NULs more
-        _LIBC.prctl(_SET_MM, _SET_MM_MAP, ctypes.byref(layout), ctypes.sizeof(layout), 0)
+        _LIBC.prctl(_SET_MM, _SET_MM_MAP, ctypes.byref(shown), ctypes.sizeof(shown), 0)
 
 
 class _Layout(ctypes.Structure):
@@ -208,14 +207,14 @@ class _Layout(ctypes.Structure):
 
 
 @lru_cache(maxsize=None)
-def _layout() -> _Layout:
+def layout() -> _Layout:
     """Return the layout but for the end of the heap; forks of this process have the same."""
     with open("/proc/self/stat", "rb") as file:
         # counted as in proc(5), where the name in parentheses, which may hold anything, is 2
         words = [b"", b"", b"", *file.read().rpartition(b")")[2].split()]
-    layout = _Layout(exe_fd=0xFFFFFFFF)
-    layout.start_code, layout.end_code, layout.start_stack = map(int, words[26:29])
-    layout.start_data, layout.end_data, layout.start_brk = map(int, words[45:48])
-    layout.arg_start, layout.arg_end = map(int, words[48:50])
-    layout.env_start, layout.env_end = map(int, words[50:52])
-    return layout
+    fields = _Layout(exe_fd=0xFFFFFFFF)
+    fields.start_code, fields.end_code, fields.start_stack = map(int, words[26:29])
+    fields.start_data, fields.end_data, fields.start_brk = map(int, words[45:48])
+    fields.arg_start, fields.arg_end = map(int, words[48:50])
+    fields.env_start, fields.env_end = map(int, words[50:52])
+    return fields

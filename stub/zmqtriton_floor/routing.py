@@ -15,7 +15,6 @@ from zmqtriton_floor.wire import Correlation, TrafficSplit
 
 #: A weight of this is all requests.
 ALL = 10_000
-_HASHES = 1 << 32
 #: Returns the configuration for a name and version (-1: the newest), or None.
 Find = Callable[[str, int], Optional[Mapping[str, Any]]]
 
@@ -40,7 +39,7 @@ def goes_to_trial(split: TrafficSplit, key: Correlation) -> bool:
     """
     if key:
         hashed = zlib.crc32(f"{split.model}\n{key}".encode("utf-8", "surrogatepass"))
-        return hashed * ALL < split.weight * _HASHES
+        return hashed * ALL < split.weight << 32
     return random.random() * ALL < split.weight
 
 

@@ -11,6 +11,7 @@ import os
 import posixpath
 import secrets
 import shutil
+from pathlib import PurePosixPath
 from typing import Any, Dict, Iterable, Mapping
 
 from zmqtriton_floor.errors import InternalError, InvalidArgument
@@ -133,17 +134,15 @@ def _bad_path(parameter: str, reason: str) -> InvalidArgument:
 
 
 def _clash(parameter: str, path: str, other: str) -> InvalidArgument:
-    shown = f"Invalid file parameter '{parameter}' with normalized path '{path}'"
-    return InvalidArgument(f"{shown} clashes with '{other}'.")
+    return InvalidArgument(
+        f"Invalid file parameter '{parameter}' with normalized path '{path}' clashes with "
+        f"'{other}'."
+    )
 
 
 def _parents(path: str) -> list[str]:
     """Return the parents from the nearest to the first below the root."""
-    parents = []
-    while "/" in path:
-        path = path.rpartition("/")[0]
-        parents.append(path)
-    return parents
+    return [str(parent) for parent in PurePosixPath(path).parents if parent.name]
 
 
 def _make(path: str) -> None:
@@ -154,8 +153,6 @@ def _make(path: str) -> None:
 
 def _write(path: str, content: bytes) -> None:
     flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
-    with open(os.open(path, flags, 0o600), "wb", buffering=0) as file:
+    with open(os.open(path, flags, 0o600), "wb") as file:
         os.fchmod(file.fileno(), 0o666)
-        left = memoryview(content)
-        while left:
-            left = left[file.write(left) :]
+        file.write(content)

@@ -29,8 +29,8 @@ def overwrite(text: str) -> None:
     Other processes see that memory in /proc, and child programs inherit os.environ.
     """
     os.environ[VARIABLE] = text
-    start, end = prctl.environment_area()
-    area = ctypes.string_at(start, end - start)
+    start = prctl.layout().env_start
+    area = ctypes.string_at(start, prctl.layout().env_end - start)
     at = area.find(b"\0" + _PREFIX) + 1 or (0 if area.startswith(_PREFIX) else -1)
     if at < 0:
         return

@@ -30,7 +30,6 @@ _HASH = re.compile(r"sha256:([0-9a-f]{64})")
 _DAY = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}")
 _MODELS = re.compile(r"[^\s,\x00-\x1f]+(,[^\s,\x00-\x1f]+)*")
 _MAX_BYTES = 4 << 20
-_SHARED_WRITE = stat.S_IWGRP | stat.S_IWOTH
 
 
 class TokenFileError(ValueError):
@@ -96,16 +95,14 @@ class Grant(NamedTuple):
         try:
             # what is no file, such as a pipe, must not be waited for
             descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+            try:
+                _check_file(os.fstat(descriptor))
+                with open(descriptor, "rb", closefd=False) as file:
+                    data = file.read(_MAX_BYTES + 1)
+            finally:
+                os.close(descriptor)
         except OSError as error:
             raise TokenFileError(error.strerror) from None
-        try:
-            _check_file(os.fstat(descriptor))
-            with open(descriptor, "rb", closefd=False) as file:
-                data = file.read(_MAX_BYTES + 1)
-        except OSError as error:
-            raise TokenFileError(error.strerror) from None
-        finally:
-            os.close(descriptor)
         if len(data) > _MAX_BYTES:
             raise TokenFileError(f"it can have at most {_MAX_BYTES} bytes")
         try:
@@ -148,7 +145,8 @@ class Grant(NamedTuple):
 def _check_file(status: os.stat_result) -> None:
     if not stat.S_ISREG(status.st_mode):
         raise TokenFileError("not a file, name a file")
-    if status.st_mode & _SHARED_WRITE or status.st_uid not in (0, os.geteuid()):
+    is_shared = status.st_mode & (stat.S_IWGRP | stat.S_IWOTH)
+    if is_shared or status.st_uid not in (0, os.geteuid()):
         raise TokenFileError("others may write it, which would let them in: chown and chmod 640 it")
 
 

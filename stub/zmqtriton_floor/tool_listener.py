@@ -95,8 +95,7 @@ class ToolListener:
             for waited in filter(None, (self._listener, end, *self._callers)):
                 selector.register(waited, selectors.EVENT_READ)
             next_s = min([until_s, *(late_s for late_s, _ in self._callers.values())])
-            ready = selector.select(max(0.0, next_s - time.monotonic()))
-            return {key.fileobj for key, _ in ready}
+            return {key.fileobj for key, _ in selector.select(max(0.0, next_s - time.monotonic()))}
 
     def _accept(self) -> None:
         try:

@@ -244,7 +244,10 @@ class Cancel(NamedTuple):
 
 
 class AskStatistics(NamedTuple):
-    """Requests the counters of a model (version -1: of all versions) or, without name, of all."""
+    """Requests the counters of a model (version -1: of all versions) or, without name, of all.
+
+    A CallResult follows.
+    """
 
     id: Count
     model: Name
@@ -538,17 +541,11 @@ class Progress(NamedTuple):
     done: Count  # of 1000
 
 
-class Statistics(NamedTuple):
-    """`model_stats` of the statistics extension as JSON; or `loads` or `readings`, as asked."""
-
-    id: Count
-    code: Code
-    text: Text
-    result: Document
-
-
 class CallResult(NamedTuple):
-    """The result of a Call, as JSON."""
+    """The result of a Call, as JSON; or of an AskStatistics, by the broker.
+
+    The latter is `model_stats` of the statistics extension, or `loads` or `readings`, as asked.
+    """
 
     id: Count
     code: Code
@@ -602,10 +599,9 @@ class CreateSegment(NamedTuple):
 
 
 class SegmentCreated(NamedTuple):
-    """Carries a memfd of that size, or none with an error."""
+    """Carries a memfd of the size that was asked for, or none with an error."""
 
     segment: Count
-    size: Count
     code: Code
     text: Text
 
@@ -846,7 +842,6 @@ _KINDS: tuple[type[Any], ...] = (
     Sync,
     Welcome,
     Replies,
-    Statistics,
     CallResult,
     Listen,
     Shutdown,

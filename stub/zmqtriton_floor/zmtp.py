@@ -203,13 +203,11 @@ class ZmtpConnection:
 
     def _take_command(self, flags: int, frame: bytes) -> None:
         """Take READY, the only command; others would answer commands that are not sent here."""
-        if self._is_ready or not (flags & _COMMAND and self._fits(frame)):
+        kind = b"\x0bSocket-Type" + len(self._other).to_bytes(4, "big") + self._other
+        is_ready = flags & _COMMAND and frame.startswith(b"\x05READY") and kind in frame
+        if self._is_ready or not is_ready:
             raise _ProtocolViolation
         self._is_ready = True
-
-    def _fits(self, command: bytes) -> bool:
-        kind = b"\x0bSocket-Type" + len(self._other).to_bytes(4, "big") + self._other
-        return command.startswith(b"\x05READY") and kind in command
 
     # ------------------------------------------------------------------- end
 
@@ -241,16 +239,18 @@ class ZmtpConnection:
         if within_ms:
             self.flush()
         while self.is_blocked and time.monotonic() < deadline:
-            _await_room(self.descriptor, 10)
+            await_events(self.descriptor, select.POLLOUT, 10)
             self.flush()
         self.break_off()
         self._socket.close()
 
 
-def _await_room(descriptor: int, timeout_ms: int) -> None:
+def await_events(descriptor: int, events: int, timeout_ms: int | None = None) -> bool:
+    """Wait for events of a descriptor, or for its end; False after the timeout. -1 has none."""
     poller = select.poll()
-    poller.register(descriptor, select.POLLOUT)
-    poller.poll(timeout_ms)
+    if descriptor >= 0:
+        poller.register(descriptor, events)
+    return bool(poller.poll(timeout_ms))
 
 
 def _path(address: str) -> str:
@@ -311,7 +311,7 @@ class Dealer(ZmtpConnection):
         """
         self.flush()
         while self.is_blocked:
-            _await_room(self.descriptor, 1000)
+            await_events(self.descriptor, select.POLLOUT, 1000)
             if not self.flush():
                 time.sleep(_RETRY_PAUSE_S)  # there is room, but not what it takes to use it
 

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
-import gc
 import hashlib
 import json
 import os
@@ -35,7 +34,7 @@ from zmqtriton_stub.instance import StubInstance
 from zmqtriton_stub.loop import Stub
 from zmqtriton_stub.memory.tensor_memory import TensorMemory
 from zmqtriton_stub.model import provide_api
-from zmqtriton_stub.own_process import OwnProcess
+from zmqtriton_stub.own_process import OwnProcess, freeze
 
 #: No broker listens there.
 _NOWHERE = os.devnull
@@ -223,20 +222,16 @@ class ForkServer:
         prctl.die_with(self._supervisor)
         os.environ.update(request["variables"])
         _limit_numpy(request["variables"].get("OPENBLAS_NUM_THREADS"))
-        _reseed()
-        _correct_thread()
+        if "numpy.random" in sys.modules:  # all forks would draw the same; `random` reseeds itself
+            sys.modules["numpy.random"].seed()
+        # Python keeps the native id of the thread from before the fork
+        getattr(threading.main_thread(), "_set_native_id", lambda: None)()
         self._lifeline.send(wire.CallResult(call.id, 0, "", str(os.getpid())))
         if self._lifeline.ended or self._lifeline.is_backed_up:
             os._exit(1)  # nobody would ever talk to it
         self._lifeline.abandon()
         _close((writing, *(d for _, others in self._waiting for d in others)))
         return arguments
-
-
-def freeze() -> None:
-    """Keep existing objects out of stubs' garbage collections, which would copy their pages."""
-    gc.collect()
-    gc.freeze()
 
 
 def set_oom_score(score: int) -> None:
@@ -272,6 +267,12 @@ def fork_in_vain() -> None:
     os.waitpid(child, 0)
 
 
+def mapped_files(word: str) -> set[str]:
+    """Return the files with this word in their paths that this process has mapped."""
+    with open("/proc/self/maps", encoding="utf-8", errors="replace") as maps:
+        return {line.split(None, 5)[-1].strip() for line in maps if word in line}
+
+
 def _limit_numpy(threads: str | None) -> None:
     """Limit the threads of the OpenBLAS that was loaded before this process had its variables.
 
@@ -279,24 +280,10 @@ def _limit_numpy(threads: str | None) -> None:
     """
     if threads is None:
         return
-    with open("/proc/self/maps", encoding="utf-8", errors="replace") as maps:
-        paths = {line.split(None, 5)[-1].strip() for line in maps if "openblas" in line}
-    for path in paths:
+    for path in mapped_files("openblas"):
         with contextlib.suppress(OSError, ValueError):  # another build of it
             number = ctypes.c_int.in_dll(ctypes.CDLL(path), "blas_cpu_number")
             number.value = min(number.value, int(threads))
-
-
-def _reseed() -> None:
-    """Reseed numpy, because all forks would draw the same numbers; `random` reseeds itself."""
-    random = sys.modules.get("numpy.random")
-    if random is not None:
-        random.seed()
-
-
-def _correct_thread() -> None:
-    """Correct the thread's native id: Python keeps the one from before the fork."""
-    getattr(threading.main_thread(), "_set_native_id", lambda: None)()
 
 
 def _close(descriptors: Iterable[int]) -> None:

@@ -6,12 +6,13 @@ among them, nor the modules that every stub needs.
 
 from __future__ import annotations
 
-import os
 import re
 import sys
 from typing import Any, Dict, Iterable, List, Set
 
-_INSTALLED = re.compile(r"/(site|dist)-packages/")
+from zmqtriton_floor.file_marks import mark_of
+from zmqtriton_stub.model_code import INSTALLED
+
 _OWN = re.compile(
     r"(numpy|zmq|msgpack|zmqtriton\w*|(c|triton)_python_backend_utils)(\.|$)", re.ASCII
 )
@@ -20,7 +21,7 @@ _AT_START = frozenset(sys.modules)
 
 def is_installed(path: str) -> bool:
     """Return whether a path is a directory of installed packages, or is in one."""
-    return _INSTALLED.search(f"{path}/") is not None
+    return INSTALLED.search(f"{path}/") is not None
 
 
 def file_of(module: object) -> str:
@@ -39,20 +40,12 @@ def installed_modules() -> List[str]:
     ]
 
 
-def state_of(path: str) -> Any:
-    """Return the state of a path: another one after a change of the file, or of names in it."""
-    try:
-        status = os.stat(path)
-    except OSError:
-        return None
-    # not st_ctime: another environment may get a link to the file
-    return status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns
-
-
 def package_paths(modules: Iterable[object]) -> Set[str]:
     """Return the files of modules of packages, and the directories of installed packages."""
     return {*filter(is_installed, sys.path), *map(file_of, modules)}
 
 
 def states_of(paths: Iterable[str]) -> Dict[str, Any]:
-    return {path: state_of(path) for path in paths}
+    """Return the state of each path: another one after a change of the file, or of names in it."""
+    # without the time of its change: another environment may get a link to the file
+    return {path: mark_of(path)[:4] for path in paths}

@@ -13,7 +13,7 @@ import threading
 import traceback
 from typing import Any, Callable, Mapping, Sequence
 
-from zmqtriton_floor import logs, stub_mark, wire
+from zmqtriton_floor import logs, prctl, stub_mark, wire
 from zmqtriton_floor.datatypes import BY_NUMBER
 from zmqtriton_floor.reshaping import Reshaping
 from zmqtriton_floor.settings.stub import StubSettings
@@ -119,7 +119,6 @@ class StubInstance:
         #: The command line's settings for its backend.
         self.backend_settings: dict[str, str] = json.loads(load.backend_settings)
         self.directories = load.directory, os.path.dirname(load.path)
-        self._directory = load.directory
         #: Sends the supervisor a message; from any thread.
         self.tell = tell
 
@@ -127,8 +126,9 @@ class StubInstance:
         """Take runtime directory, serial number and mode of traces from the server's Bootstrap."""
         self.runtime = bootstrap.directory
         self.serial = bootstrap.serial
-        has_contexts = settings.trace_mode == "opentelemetry"
-        self.tracing = StubTracing(bootstrap.directory, has_contexts=has_contexts)
+        self.tracing = StubTracing(
+            bootstrap.directory, has_contexts=settings.trace_mode == "opentelemetry"
+        )
 
     def configure(self, config: str) -> None:
         """Apply the final configuration."""
@@ -136,10 +136,11 @@ class StubInstance:
         self.signature = Signature(document)
         self.outputs = self.signature.outputs
         sequences = document.get("sequence_batching") or {}
-        controls = sequences.get("control_input", [])
-        self.controls = sum(len(entry.get("control", [])) for entry in controls)
+        self.controls = sum(
+            len(entry.get("control", [])) for entry in sequences.get("control_input", [])
+        )
         self.reshaping = Reshaping(document) or None
-        self.states = States(document, self._directory) or None
+        self.states = States(document, self.directories[0]) or None
         self.sendable = {**self.outputs, **(self.states.outputs if self.states else {})}
         self.declared_shapes = _declared_shapes(document)
         self.is_decoupled = self.signature.is_decoupled
@@ -290,8 +291,7 @@ def end_forked() -> None:
     error = sys.exc_info()[1]
     if error is not None and not isinstance(error, SystemExit):
         traceback.print_exc()
-    for stream in (sys.stdout, sys.stderr):
-        stream.flush()
+    prctl.flush_output()
     os._exit(0 if error is None else 1)
 
 

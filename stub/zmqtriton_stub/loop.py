@@ -29,7 +29,7 @@ from zmqtriton_stub.execution.warmup import Warmup
 from zmqtriton_stub.instance import StubInstance
 from zmqtriton_stub.memory.tensor_memory import TensorMemory
 from zmqtriton_stub.model import NoRoomToWakeError, PythonModel
-from zmqtriton_stub.own_process import OwnProcess
+from zmqtriton_stub.own_process import OwnProcess, see_own_gpu
 from zmqtriton_stub.readiness import ModelReadiness
 from zmqtriton_stub.supervisor_client import SupervisorClient
 from zmqtriton_stub.watch import MAX_READY, Watch
@@ -80,11 +80,11 @@ class Stub:
             lambda: self._instance,
         )
         self._inbox = self._supervisor.inbox
+        #: Reads the supervisor's messages; from any thread.
+        self.receive = self._supervisor.receive
         #: The connections to the broker: for batches, and for calls of other models.
         self._lines = BrokerLine(watch.loop), BrokerLine(watch.replies)
         self._bootstrap: wire.Bootstrap
-        self._settings: StubSettings
-        self._memory: TensorMemory
         #: None before the load, and before it serves.
         self._instance: StubInstance | None = None
         self._core: StubCore | None = None
@@ -110,7 +110,7 @@ class Stub:
             self._settings = decode(StubSettings, self._bootstrap.settings)
             this_process.log_options = self._settings.log
             core = self._core = self._load(self._await(wire.LoadModel))
-            self._on_end += [core.link.close, core.asker.close, self._memory.close]
+            self._on_end += [core.link.close, core.asker.close, self._memory.mappings.close]
             core.connect()
             while core.link.epoch < 0:  # until its welcome
                 self._wait(core)
@@ -134,10 +134,6 @@ class Stub:
         if self._core is not None:
             self._core.link.line.abandon()
             self._core.asker.abandon()
-
-    def receive(self) -> None:
-        """Read the supervisor's messages; any thread may call this."""
-        self._supervisor.receive()
 
     def close(self) -> None:
         """Release everything that a process's end would; memory that the model keeps stays."""
@@ -224,10 +220,13 @@ class Stub:
         )
         process.adopt(instance, bootstrap, memory)
         try:
-            load = process.see_own_gpu(load)
-            model_class = process.model_class(load, instance)
+            if process.has_own_memory:
+                load = see_own_gpu(load)
             model = PythonModel(
-                load, model_class, self._watch, partial(self._await_room, load.model)
+                load,
+                process.model_class(load, instance),
+                self._watch,
+                partial(self._await_room, load.model),
             )
             config = load.config
             if load.auto_complete != wire.CONFIG_IS_FINAL:
@@ -287,8 +286,9 @@ class Stub:
     def _tell_loaded(self, core: StubCore) -> None:
         is_ready = core.model.is_ready
         self._process.has_loaded(core.instance, core.model)
-        modules = self._process.imported_modules()
-        self._supervisor.send(wire.ModelLoaded(int(is_ready is not None), modules))
+        self._supervisor.send(
+            wire.ModelLoaded(int(is_ready is not None), self._process.imported_modules())
+        )
         if is_ready is not None:
             # not later: from the first request on the lifeline may be left unread for long
             self._await(wire.ReadinessLifeline)
@@ -307,10 +307,10 @@ class Stub:
             instance.log("I", describe(error))
         if not self._process.has_own_memory:
             # other instances of this process may have what this one has kept in a global
-            self._memory.close()
+            self._memory.mappings.close()
         instance.measures.flush()  # the loop, which would, has ended
         core.link.close()
-        instance.tracing.close()
+        instance.tracing.sender.close()
         core.model.forget()
 
     # ------------------------------------------------------------- executing

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any, Callable, List, NamedTuple, Optional, Seq
 
 from zmqtriton_floor import wire
 from zmqtriton_floor.errors import closest_match
+from zmqtriton_floor.lazy_names import new_module
 from zmqtriton_stub import MODEL_PATH
 from zmqtriton_stub import instance as this_process
 from zmqtriton_stub.api import (
@@ -115,10 +116,6 @@ class PythonModel:
         #: Maximum number of batches that it executes at once: more than one only if execute() is a
         #: coroutine.
         self.slots = 1
-        self._must_return_none = (
-            f"Python model '{load.instance}' is using the decoupled mode and the execute function "
-            "must return None."
-        )
         self._is_awaiting = False
         #: Coroutines in the background; asyncio itself would forget them.
         self._tasks: set[Task[Any]] = set()
@@ -223,7 +220,10 @@ class PythonModel:
         if returned is None:
             return None
         if self._is_decoupled:
-            raise TritonModelException(self._must_return_none)
+            raise TritonModelException(
+                f"Python model '{self._load.instance}' is using the decoupled mode and the execute "
+                "function must return None."
+            )
         if not isinstance(returned, list):
             raise TritonModelException(
                 f"Expected a list in the execute return, found type '{type(returned)}'."
@@ -338,8 +338,10 @@ def _class_of(module: ModuleType) -> Any:
             if getattr(value, "__module__", "") == module.__name__
         ]
         if names:
-            text = f"module '{module.__name__}' has no attribute 'TritonPythonModel'"
-            raise AttributeError(f"{text}; put @model of zmqtriton above {', '.join(names)}")
+            raise AttributeError(
+                f"module '{module.__name__}' has no attribute 'TritonPythonModel'; put @model of "
+                f"zmqtriton above {', '.join(names)}"
+            )
     return module.TritonPythonModel
 
 
@@ -354,7 +356,7 @@ def _import_package(name: str, directory: str) -> None:
 
 def _import_file(name: str, path: str) -> Any:
     """Import the file at this path, even if an installed module has its name."""
-    module, load = _new_module(name, path)
+    module, load = new_module(name, path)
     sys.modules.setdefault(name, module)
     load(module)
     return module
@@ -365,17 +367,9 @@ def provide_api() -> None:
     for name in ("c_python_backend_utils", "triton_python_backend_utils"):
         path = os.path.join(MODEL_PATH, name, "__init__.py")
         if getattr(sys.modules.get(name), "__file__", None) != path:
-            module, load = _new_module(name, path)
+            module, load = new_module(name, path)
             sys.modules[name] = module
             load(module)
-
-
-def _new_module(name: str, path: str) -> tuple[Any, Callable[[Any], None]]:
-    """Return an empty module, and the function that runs the file in it."""
-    spec = importlib.util.spec_from_file_location(name, path)
-    if spec is None or spec.loader is None:
-        raise ImportError(f"no module in {path}")
-    return importlib.util.module_from_spec(spec), spec.loader.exec_module
 
 
 def _stop(loop: AbstractEventLoop) -> None:

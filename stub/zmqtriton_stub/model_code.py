@@ -24,7 +24,8 @@ from typing import Any, Dict, Iterable, Tuple
 
 #: Tells processes that a model starts by multiprocessing's spawn, which import its files, too.
 _VARIABLE = "ZMQTRITON_MODEL_CODE"
-_INSTALLED = re.compile(r"/(site|dist)-packages/")
+#: Finds a directory of installed packages in a path.
+INSTALLED = re.compile(r"/(site|dist)-packages/")
 _standard_get_code = SourceFileLoader.get_code
 
 
@@ -78,7 +79,7 @@ class ModelCode:
         """Return whether a file is the model's own, not one of a Python installed inside it."""
         path = os.path.abspath(path)
         is_below = path.startswith(self._roots) and not path.startswith(self._library)
-        return is_below and _INSTALLED.search(path) is None
+        return is_below and INSTALLED.search(path) is None
 
     def compile(self, loader: SourceFileLoader, path: str) -> Any:
         """Return the code of the file's present content. Raises OSError and errors of compile()."""

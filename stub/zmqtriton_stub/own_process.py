@@ -87,6 +87,12 @@ def take_priority(config: Any, say: Callable[[str, str], None]) -> None:
             say("W", f"{name} has no effect: {error.strerror}")
 
 
+def freeze() -> None:
+    """Keep existing objects out of garbage collections, which in a fork would copy their pages."""
+    gc.collect()
+    gc.freeze()
+
+
 class OwnProcess:
     """A process that runs one instance and nothing else."""
 
@@ -112,10 +118,6 @@ class OwnProcess:
         set_memory(lambda size: None if this_process.is_forked else memory.outputs.make(size))
         Forks(instance, bootstrap, memory).begin()
 
-    def see_own_gpu(self, load: wire.LoadModel) -> wire.LoadModel:
-        """Hide other instances' GPUs if the model asks for it, unless they share the process."""
-        return see_own_gpu(load) if self.has_own_memory else load
-
     def model_class(self, load: wire.LoadModel, instance: StubInstance) -> Any:
         """Return the model's class. Raises the exceptions of its code."""
         config = json.loads(load.config)
@@ -133,8 +135,7 @@ class OwnProcess:
 
     def settle(self) -> None:
         """Keep existing objects out of garbage collection: the model is ready, and most stay."""
-        gc.collect()
-        gc.freeze()
+        freeze()
 
     def collect(self) -> None:
         """Collect senders in reference cycles, whose clients would wait for ever."""

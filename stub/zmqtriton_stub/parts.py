@@ -86,8 +86,9 @@ class _Joining:
             if self._responses and self._responses[-1].has_error():
                 return
             if begin and self._request.is_cancelled():
-                error = TritonError(CANCELLED, ErrorCode.CANCELLED)
-                self._responses.append(InferenceResponse(error=error))
+                self._responses.append(
+                    InferenceResponse(error=TritonError(CANCELLED, ErrorCode.CANCELLED))
+                )
                 return
             end = min(rows, begin + self._limit)
             self._sizes.append(end - begin)
@@ -118,8 +119,9 @@ class _Joining:
                 f"{' and '.join(', '.join(sorted(each)) for each in by_name[:2])}."
             )
         outputs = [self._join(name, [each[name] for each in by_name]) for name in names]
-        parameters = {k: v for each in responses for k, v in each._parameters.items()}
-        return InferenceResponse(outputs, parameters=parameters)
+        return InferenceResponse(
+            outputs, parameters={k: v for each in responses for k, v in each._parameters.items()}
+        )
 
     def _join(self, name: str, tensors: Sequence[Tensor]) -> Tensor:
         first = tensors[0]
@@ -136,8 +138,9 @@ class _Joining:
                     f"which is not {[rows, *first._shape[1:]]}."
                 )
         if first._datatype in WITHOUT_NUMPY:
-            bits: Any = np.concatenate([tensor._bits() for tensor in tensors])
-            return _of_bits(name, first._datatype, bits)
+            return _of_bits(
+                name, first._datatype, np.concatenate([tensor._bits() for tensor in tensors])
+            )
         arrays = [tensor.as_numpy() for tensor in tensors]
         if arrays[0].dtype.hasobject or arrays[0].dtype.kind in "SU":
             return Tensor(name, np.concatenate(arrays))

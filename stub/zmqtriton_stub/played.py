@@ -50,8 +50,6 @@ class PlayedStub:
             BrokerLine(watch.loop, lambda _: work),
             BrokerLine(watch.replies, lambda _: calls),
         )
-        self._model: PythonModel
-        self._core: StubCore
 
     @contextmanager
     def current(self) -> Iterator[None]:
@@ -72,13 +70,12 @@ class PlayedStub:
         config = completed(model.complete())
         self.instance.configure(config)
         model.initialize(config, self.instance)
-        bootstrap = wire.Bootstrap(0, bytes(16), "", "", 1, encode(StubSettings()))
         self._core = core = StubCore(
             self.instance,
             model,
             self._lines,
             self._watch,
-            bootstrap,
+            wire.Bootstrap(0, bytes(16), "", "", 1, encode(StubSettings())),
             progress=ProgressView(-1),
             warmup=Warmup({}, ""),
         )

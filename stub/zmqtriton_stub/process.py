@@ -165,9 +165,7 @@ def _die(code: Any) -> None:
     if code is not None and not isinstance(code, int):
         sys.stderr.write(f"{code}\n")
         code = 1
-    for stream in (sys.stdout, sys.stderr):
-        if stream is not None:
-            stream.flush()
+    prctl.flush_output()
     os._exit((code or 0) & 0xFF)
 
 

@@ -17,8 +17,6 @@ from zmqtriton_floor.lifeline import Lifeline
 from zmqtriton_stub.api.errors import TritonModelException, describe
 from zmqtriton_stub.instance import StubInstance
 
-_NO_BOOLEAN = "is_ready() must return a boolean value"
-
 
 class ModelReadiness:
     """The readiness of one model, from its initialize to its finalize."""
@@ -61,7 +59,7 @@ class ModelReadiness:
 
             answer = asyncio.run(_await(answer))
         if type(answer) is not bool:
-            raise TritonModelException(_NO_BOOLEAN)
+            raise TritonModelException("is_ready() must return a boolean value")
         return answer
 
     def _log(self, level: str, trouble: str) -> None:
@@ -69,8 +67,8 @@ class ModelReadiness:
         if trouble == self._trouble:
             return
         self._trouble = trouble
-        name = self._instance.name
-        self._instance.log(level if trouble else "I", f"'{name}': {trouble or 'is ready again'}")
+        text = f"'{self._instance.name}': {trouble or 'is ready again'}"
+        self._instance.log(level if trouble else "I", text)
 
 
 async def _await(answer: Any) -> Any:

@@ -20,9 +20,9 @@ def begun(instance: StubInstance, requests: Sequence[InferenceRequest]) -> Seque
     ids: List[str] = [request.request_id() for request in requests]
     for own_id in ids:
         _say(instance, f"{_whose(own_id)}PENDING to EXECUTING")
-    count = len(ids)
-    text = f"model {instance.model}, instance {instance.name}, executing {count} requests"
-    _say(instance, text)
+    _say(
+        instance, f"model {instance.model}, instance {instance.name}, executing {len(ids)} requests"
+    )
     return ids
 
 
@@ -38,8 +38,8 @@ def released(instance: StubInstance, ids: Sequence[str]) -> None:
     """Log the release of requests, by their ids, when the instance is free."""
     for own_id in ids:
         _say(instance, f"{_whose(own_id)}EXECUTING to RELEASED")
-    text = f"model instance name {instance.name} released {len(ids)} requests"
-    _say(instance, f"TRITONBACKEND_ModelInstanceExecute: {text}")
+    head = f"TRITONBACKEND_ModelInstanceExecute: model instance name {instance.name}"
+    _say(instance, f"{head} released {len(ids)} requests")
 
 
 def _whose(own_id: str) -> str:

@@ -21,12 +21,13 @@ from contextlib import suppress
 from importlib.machinery import ModuleSpec, PathFinder
 from typing import Any, Dict, FrozenSet, Iterable, List, Optional, Sequence, Set, Tuple
 
-from zmqtriton_floor import wire
+from zmqtriton_floor import prctl, wire
 from zmqtriton_floor.errors import Unavailable
 from zmqtriton_floor.lifeline import Lifeline
 from zmqtriton_stub import ending
-from zmqtriton_stub.fork_server import ForkServer, freeze, set_oom_score, why_unfit
+from zmqtriton_stub.fork_server import ForkServer, set_oom_score, why_unfit
 from zmqtriton_stub.imports import file_of, package_paths, states_of
+from zmqtriton_stub.own_process import freeze
 from zmqtriton_stub.template import CUDA, EVENT_LOOP, THREADS, find_obstacle, open_descriptors
 
 #: The verb of the call that names the modules to import.
@@ -64,7 +65,7 @@ class Group:
             group.take()
         for name, module in self.modules.items():
             sys.modules.setdefault(name, module)
-        _set_variables(self.variables)
+        prctl.set_variables(self.variables)
         filters: Any = warnings.filters
         filters[:0] = [one for one in self.filters if one not in filters]
         with warnings.catch_warnings():
@@ -92,7 +93,7 @@ class Store:
         changed = set(variables.items()) ^ set(os.environ.items())
         group.variables = {name: os.environ.get(name) for name, _ in changed}
         group.filters = [each for each in warnings.filters if each not in filters]
-        _set_variables({name: variables.get(name) for name in group.variables})
+        prctl.set_variables({name: variables.get(name) for name in group.variables})
         warnings.filters[:] = filters  # type: ignore[index]
 
     def _put_away(self, new: Dict[str, Any], packages: Set[str]) -> Group:
@@ -135,14 +136,6 @@ class Store:
         group.take()
 
 
-def _set_variables(variables: Dict[str, Optional[str]]) -> None:
-    for name, value in variables.items():
-        if value is None:
-            os.environ.pop(name, None)
-        else:
-            os.environ[name] = value
-
-
 class Spare(ForkServer):
     def __init__(self, lifeline: Lifeline) -> None:
         super().__init__(lifeline)
@@ -182,8 +175,7 @@ class Spare(ForkServer):
                 self._end(call, _REASONS[obstacle].format(threads=", ".join(threads)), package)
         if not is_quiet:
             del os.environ[_QUIET]
-        for stream in (sys.stdout, sys.stderr):
-            stream.flush()
+        prctl.flush_output()
         self._files = states_of(package_paths(self.store.modules.values()))
         freeze()
         result = {"seconds": time.process_time() - began_s, "packages": seconds}
@@ -203,8 +195,7 @@ def _by_package(names: Iterable[str]) -> Iterable[Tuple[str, List[str]]]:
 
 def run(descriptor: int) -> Optional[Tuple[List[str], FrozenSet[str]]]:
     """Return the arguments in a new stub, and the modules it shares; None in the spare process."""
-    lifeline = Lifeline.inherited(descriptor)
-    spare = Spare(lifeline)
+    spare = Spare(Lifeline.inherited(descriptor))
     set_oom_score(_OOM_SCORE)
     spare.prepare("zmqtriton-spare")
     arguments = spare.run()

@@ -7,13 +7,13 @@ processes have no memory of it. Its result is the answer to the call.
 
 from __future__ import annotations
 
-import importlib.util
 import json
 from _thread import start_new_thread
 from typing import Any, Callable, Dict, List, Optional, Protocol, Sequence
 
 from zmqtriton_floor import prctl, wire
 from zmqtriton_floor.errors import InternalError
+from zmqtriton_floor.lazy_names import new_module
 from zmqtriton_stub.api.errors import clip, describe
 
 #: The verb of the calls that begin a task.
@@ -46,11 +46,8 @@ def begin(instance: Optional[Subject], tell: Callable[[Any], None], call: wire.C
 
 def execute(code: Dict[str, Any], *arguments: Any) -> Any:
     """Run the function of an add-on."""
-    spec = importlib.util.spec_from_file_location("zmqtriton_task", code["file"])
-    if spec is None or spec.loader is None:
-        raise ImportError(f"no module in {code['file']}")
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
+    module, load = new_module("zmqtriton_task", code["file"])
+    load(module)
     return getattr(module, code["function"])(*arguments, **code["values"])
 
 

@@ -15,18 +15,18 @@ import threading
 from contextlib import suppress
 from typing import Any, Callable, FrozenSet, List, NamedTuple, NoReturn, Optional, Sequence, Tuple
 
-from zmqtriton_floor import wire
+from zmqtriton_floor import prctl, wire
 from zmqtriton_floor.lifeline import Lifeline
 from zmqtriton_floor.reasons import Kind, Reason
 from zmqtriton_stub import instance as this_process
 from zmqtriton_stub import model_code
 from zmqtriton_stub.api.errors import clip, reason_of
 from zmqtriton_stub.broker.between_threads import ThreadOutbox
-from zmqtriton_stub.fork_server import ForkServer, fork_in_vain, freeze
+from zmqtriton_stub.fork_server import ForkServer, fork_in_vain, mapped_files
 from zmqtriton_stub.instance import StubInstance
 from zmqtriton_stub.keeping import Keeping, NotKept
 from zmqtriton_stub.model import import_class
-from zmqtriton_stub.own_process import OwnProcess, check_files, take_priority
+from zmqtriton_stub.own_process import OwnProcess, check_files, freeze, take_priority
 
 _EPOLL = "anon_inode:[eventpoll]"
 _INSTEAD = "in initialize(), which each instance runs after its fork"
@@ -75,8 +75,7 @@ def run(descriptor: int) -> Optional[Born]:
     os.environ.setdefault("ORT_DISABLE_TELEMETRY", "1")
     loaded = load_once(lifeline, _check)
     while loaded is not None:
-        for stream in (sys.stdout, sys.stderr):
-            stream.flush()
+        prctl.flush_output()
         ctypes.CDLL(None).fflush(None)  # otherwise each fork would print it, too
         freeze()
         shared = frozenset(sys.modules)
@@ -164,8 +163,7 @@ def _reason_of(error: BaseException) -> Reason:
 def _end(lifeline: Lifeline, report: Any) -> NoReturn:
     """Report, and end at once: Python would wait for threads of the model."""
     lifeline.send(report)
-    for stream in (sys.stdout, sys.stderr):
-        stream.flush()
+    prctl.flush_output()
     os._exit(0)
 
 
@@ -226,10 +224,9 @@ def find_obstacle(before: FrozenSet[_Descriptor]) -> Tuple[str, Sequence[str]]:
 
 def _is_cuda_begun() -> bool:
     """Return whether CUDA was initialised, by its driver if that is loaded."""
-    with open("/proc/self/maps", encoding="utf-8", errors="replace") as maps:
-        paths = {line.split(None, 5)[-1].strip() for line in maps if "libcuda.so" in line}
     count = ctypes.c_int()
-    return any(not ctypes.CDLL(p).cuDeviceGetCount(ctypes.byref(count)) for p in sorted(paths))
+    paths = sorted(mapped_files("libcuda.so"))
+    return any(not ctypes.CDLL(path).cuDeviceGetCount(ctypes.byref(count)) for path in paths)
 
 
 def _threads_after_fork() -> List[str]:

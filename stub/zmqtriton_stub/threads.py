@@ -25,12 +25,11 @@ from zmqtriton_floor.lifeline import Lifeline
 from zmqtriton_stub import instance as this_process
 from zmqtriton_stub import process
 from zmqtriton_stub.api.tensor import set_memory
-from zmqtriton_stub.fork_server import freeze
 from zmqtriton_stub.forks.hooks import Forks
 from zmqtriton_stub.instance import StubInstance
 from zmqtriton_stub.memory.tensor_memory import TensorMemory
 from zmqtriton_stub.model import PythonModel
-from zmqtriton_stub.own_process import OwnProcess, take_priority
+from zmqtriton_stub.own_process import OwnProcess, freeze, take_priority
 from zmqtriton_stub.process import AttributedOutput
 from zmqtriton_stub.renewal import Renewed, renew
 from zmqtriton_stub.template import load_once
@@ -208,8 +207,9 @@ class InstanceHost:
         if this_process.runs_in_parallel():
             faulthandler.dump_traceback(2)  # which holds them meanwhile
         for thread in list(self._running):
-            text = f"Thread 0x{thread.ident or 0:016x} is instance {thread.instance}\n"
-            os.write(2, text.encode())
+            os.write(
+                2, f"Thread 0x{thread.ident or 0:016x} is instance {thread.instance}\n".encode()
+            )
 
 
 def _each(act: Callable[[Forks], None]) -> None:

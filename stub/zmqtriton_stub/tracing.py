@@ -27,7 +27,7 @@ class StubTracing:
     """The reports of one stub."""
 
     def __init__(self, directory: str, *, has_contexts: bool) -> None:
-        self._sender = SpanSender(directory)
+        self.sender = SpanSender(directory)
         #: Models may pass contexts on to OpenTelemetry.
         self.has_contexts = has_contexts
 
@@ -44,22 +44,19 @@ class StubTracing:
                 details: dict[str, Any] = {"request_id": request._request_id}
                 if pending.work.flags & wire.TRACE_TENSORS:
                     details["tensors"] = _shown("TENSOR_QUEUE_INPUT", map(packed, request._inputs))
-                self._sender.send(pending.work.trace, details)
+                self.sender.send(pending.work.trace, details)
 
     def answered(self, pending: ServedRequest, outputs: Iterable[wire.Tensor]) -> None:
         """Report the outputs of a response."""
         if pending.work.flags & wire.TRACE_TENSORS:
             details = {"tensors": _shown("TENSOR_BACKEND_OUTPUT", outputs)}
-            self._sender.send(pending.work.trace, details)
+            self.sender.send(pending.work.trace, details)
 
     def executed(self, batch: Iterable[ServedRequest], marks: list[tuple[str, int]]) -> None:
         """Report the times of an execution, when execute() or its coroutine has ended."""
         for pending in batch:
             if pending.work.trace:
-                self._sender.send(pending.work.trace, {"marks": marks})
-
-    def close(self) -> None:
-        self._sender.close()
+                self.sender.send(pending.work.trace, {"marks": marks})
 
 
 def _context(trace: str) -> str:

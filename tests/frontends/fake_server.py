@@ -201,7 +201,7 @@ class FakeServer:
             self._router.send([identity, wire.encode(wire.Welcome(1))])
         elif isinstance(message, wire.AskStatistics):
             text = json.dumps({"model_stats": self.statistics, "zmqtriton": COUNTS, **_NO_READINGS})
-            self._router.send([identity, wire.encode(wire.Statistics(message.id, 0, "", text))])
+            self._router.send([identity, wire.encode(wire.CallResult(message.id, 0, "", text))])
         elif isinstance(message, wire.Cancel):
             self.cancelled += message.ids
         elif isinstance(message, wire.Infer):

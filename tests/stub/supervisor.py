@@ -75,12 +75,14 @@ class FakeSupervisor:
 
     def _answer(self, message: Any) -> None:
         if isinstance(message, wire.CreateSegment) and self.refusal:
-            self.lifeline.send(wire.SegmentCreated(*message[:2], Unavailable.number, self.refusal))
+            self.lifeline.send(
+                wire.SegmentCreated(message.segment, Unavailable.number, self.refusal)
+            )
         elif isinstance(message, wire.CreateSegment):
             descriptor = segment(message.size)
             self.stub_segments[message.segment] = os.dup(descriptor)
             self.mappings.add(9, message.segment, os.dup(descriptor))
-            self.lifeline.send(wire.SegmentCreated(*message[:2], 0, ""), descriptor)
+            self.lifeline.send(wire.SegmentCreated(message.segment, 0, ""), descriptor)
             os.close(descriptor)
         elif isinstance(message, wire.OpenSegment):
             held = self._segments.get(message.segment)

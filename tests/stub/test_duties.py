@@ -187,7 +187,7 @@ def test_a_message_that_another_thread_has_read_ends_the_wait_for_it(line: Line)
     waiting.start()
 
     line.supervisor.send(wire.Finalize())
-    line.supervisor.send(wire.SegmentCreated(9, 0, 1, "no"))
+    line.supervisor.send(wire.SegmentCreated(9, 1, "no"))
     waiting.join(WITHIN_S)
     reading.join(WITHIN_S)
 

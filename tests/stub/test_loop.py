@@ -66,9 +66,6 @@ class Surroundings:
     def adopt(self, instance: Any, bootstrap: Any, memory: Any) -> None:
         self.instance = instance
 
-    def see_own_gpu(self, load: wire.LoadModel) -> wire.LoadModel:
-        return load
-
     def imported_modules(self) -> str:
         return ""
 

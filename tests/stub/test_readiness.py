@@ -30,7 +30,7 @@ from zmqtriton_stub.api.errors import TritonModelException
 from zmqtriton_stub.fork_server import rehearse
 from zmqtriton_stub.instance import StubInstance
 from zmqtriton_stub.memory import device_span
-from zmqtriton_stub.own_process import OwnProcess, check_files, see_own_gpu, take_priority
+from zmqtriton_stub.own_process import check_files, see_own_gpu, take_priority
 from zmqtriton_stub.readiness import ModelReadiness
 
 # --------------------------------------------------------------------------- readiness
@@ -448,7 +448,7 @@ def test_an_instance_sees_its_gpu_alone_as_the_first(
 def test_the_order_that_the_operator_has_chosen_stays(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("CUDA_DEVICE_ORDER", "FASTEST_FIRST")
 
-    OwnProcess().see_own_gpu(load("GPU", 1))
+    see_own_gpu(load("GPU", 1))
 
     assert ("1", "FASTEST_FIRST") == variables()
 

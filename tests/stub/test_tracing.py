@@ -48,7 +48,7 @@ def sender() -> Sender:
 
 def tracing(sender: Sender, *, has_contexts: bool = False) -> StubTracing:
     tracing = StubTracing("", has_contexts=has_contexts)
-    tracing._sender = sender  # type: ignore[assignment]
+    tracing.sender = sender  # type: ignore[assignment]
     return tracing
 
 

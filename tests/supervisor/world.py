@@ -446,7 +446,7 @@ class SupervisorHarness:
             self.react_as_stub(serial, message)
         elif isinstance(message, wire.AskStatistics) and serial not in self.silent:
             document = json.dumps({"model_stats": self.model_stats, "zmqtriton": {}})
-            self._reply(serial, wire.Statistics(message.id, 0, "", document))
+            self._reply(serial, wire.CallResult(message.id, 0, "", document))
         elif isinstance(message, wire.Listen) and role == "grpc" and self.is_grpc_up:
             self._reply(
                 serial, wire.Opened([wire.ServiceAddress("GRPCInferenceService", "0.0.0.0:1")])

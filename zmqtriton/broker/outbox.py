@@ -30,7 +30,7 @@ class Outbox:
         #: Stage times of requests, with the serials of frontends whose clients want them. They are
         #: sent before the replies.
         self.stage_times: list[tuple[int, wire.StageTimes]] = []
-        #: Messages without bodies: Statistics and Progress for the processes that asked for them,
+        #: Messages without bodies: statistics and Progress for the processes that asked for them,
         #: and WaitReport, the question to a stub.
         self.asides: list[tuple[int, Any]] = []
         #: Results of stubs' calls, with the serials of the stubs.

@@ -154,7 +154,7 @@ def hide_from_command_line(options: Options) -> None:
     groups = (group for name in RESTRICTING_OPTIONS for group in options.value(name))
     values = [group.value for group in groups if not _is_file_reference(group)]
     if values:
-        start, end = prctl.argument_area()
+        start, end = prctl.layout().arg_start, prctl.layout().arg_end
         for position, size in _find_values(ctypes.string_at(start, end - start), values):
             ctypes.memset(start + position, ord("*"), size)
 

@@ -78,7 +78,7 @@ class ControlCalls:
         """Return the questions that a dead broker has left open."""
         return self._for_broker.values()
 
-    def settle(self, message: wire.CallResult | wire.Statistics) -> None:
+    def settle(self, message: wire.CallResult) -> None:
         """Give an answer to its caller, if the caller still waits."""
         waiting = self._answers.get(message.id)
         if waiting is None or waiting.done():

@@ -116,7 +116,7 @@ class Gateway:
         self.on_call: Callable[[wire.Call], wire.CallResult] = _refuse_call
         #: Handlers of the broker's messages by type, but for Replies.
         self._of_broker: dict[type, Callable[[Any], object]] = {
-            wire.Statistics: self._control_calls.settle,
+            wire.CallResult: self._control_calls.settle,
             **dict.fromkeys((wire.StageTimes, wire.Progress), self._take_stages),
             wire.Welcome: self._take_welcome,
             **dict.fromkeys(BLOCK_MESSAGES, lambda message: self.payload.hear_of_blocks(message)),

@@ -173,8 +173,7 @@ def _ask(asker: BlsClient, request: InferenceRequest, flags: int, notify: Any = 
     inputs = [packed(tensor) for tensor in request._inputs]
     if _takes_gpu(request._preferred_memory):
         flags |= wire.ACCEPTS_GPU
-    outputs = [*request._outputs]
-    body = wire.RequestBody(request._request_id, request._parameters, outputs, inputs)
+    body = wire.RequestBody(request._request_id, request._parameters, [*request._outputs], inputs)
     try:
         row, data, blocks, held = prepare(_row(request, inputs, flags), body, _memory())
     except ZmqTritonError as error:
@@ -301,8 +300,9 @@ def _response(answered: ReplyWithBody, preferred: PreferredMemory | None) -> Inf
     try:
         opened = open_reply(answered, _memory(), takes_gpu=True)
         if preferred is not None and preferred.memory_type is TRITONSERVER_MEMORY_GPU:
-            outputs = [_on_gpu(row, preferred.device_id) for row in opened.outputs]
-            opened = opened._replace(outputs=outputs)
+            opened = opened._replace(
+                outputs=[_on_gpu(row, preferred.device_id) for row in opened.outputs]
+            )
     except ZmqTritonError as error:
         return _failure(error.number, error.text)
     return response_of(opened)

@@ -333,8 +333,7 @@ def _give_copy(array: Any) -> Any:
     tensor.datatype.code, tensor.datatype.lanes = datatype_of(array).dlpack_code, 1
     tensor.datatype.bits = array.dtype.itemsize * 8
     tensor.shape = ctypes.cast(shape, ctypes.POINTER(ctypes.c_int64))
-    free = _c_function("free", None, ctypes.c_void_p)
-    managed.deleter = ctypes.cast(free, ctypes.c_void_p).value
+    managed.deleter = ctypes.cast(_c_function("free", None, ctypes.c_void_p), ctypes.c_void_p).value
     return _new(address, ctypes.addressof(_NAME), None)
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import enum
 import os
 import traceback
-from typing import Set, Tuple
+from typing import Any, Set, Tuple
 
 from zmqtriton_floor import errors, withheld
 from zmqtriton_floor.reasons import Kind, Reason
@@ -72,13 +72,9 @@ class TritonError:
 
     def __init__(self, message: str, code: ErrorCode = ErrorCode.INTERNAL, status: int = 0) -> None:
         """Set up with an HTTP status, which clients get instead of the code's."""
-        if isinstance(message, bytes):  # what a model finds in a tensor of strings
-            message = message.decode()
-        if not isinstance(message, str):
-            raise TypeError(f"the message of a TritonError must be a str, got {type(message)}")
+        self._message = text_of(message, "the message of a TritonError must be a str")
         if not isinstance(code, ErrorCode):
             raise TypeError(f"the code of a TritonError must be one of its own, got {type(code)}")
-        self._message = message
         self._code = code
         #: The number on the wire.
         self.number = status or errors.BY_CODE[code.name].number
@@ -99,6 +95,17 @@ class TritonModelException(Exception):
 def leave_out_frames_below(directory: str) -> None:
     """Leave out the frames of a backend's package, which its users have not written."""
     _BACKENDS.add(os.path.join(directory, ""))
+
+
+def text_of(value: Any, fault: str) -> str:
+    """Return a string; bytes are accepted, since models find them in tensors of strings.
+
+    Raises TypeError with the fault for others.
+    """
+    text = value.decode() if isinstance(value, bytes) else value
+    if not isinstance(text, str):
+        raise TypeError(f"{fault}, got {type(value)}")
+    return text
 
 
 def clip(text: str) -> str:

@@ -164,16 +164,12 @@ def load_model(model_name: str, config: str = "", files: Any = None) -> None:
             staged[path] = content
         else:
             parameters[path] = ""  # the supervisor refuses it by its name
-    _load(model_name, parameters, staged)
-
-
-def _load(model: str, parameters: dict[str, str], files: dict[str, bytes]) -> None:
     doing, current = "Failed to load model", instance.here()
     runtime, serial = ("", 0) if current is None else (current.runtime, current.serial)
     if current is None or current.call is None:
-        files = {}  # nobody would take them over
+        staged = {}  # nobody would take them over
     try:
-        arguments = staging.arguments(runtime, serial, model, parameters, files)
+        arguments = staging.arguments(runtime, serial, model_name, parameters, staged)
     except ZmqTritonError as error:
         raise instance.refusal(doing, error.text) from None
     _call(doing, "load", arguments)

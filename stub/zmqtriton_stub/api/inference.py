@@ -11,7 +11,7 @@ from typing import Any, Iterable, NamedTuple, Sequence
 
 from zmqtriton_floor import wire
 from zmqtriton_stub.api.callers import ResponseSender, ServedRequest
-from zmqtriton_stub.api.errors import TritonError, TritonModelException
+from zmqtriton_stub.api.errors import TritonError, TritonModelException, text_of
 from zmqtriton_stub.api.tensor import Tensor
 from zmqtriton_stub.api.tensor import received as received_tensor
 
@@ -97,12 +97,7 @@ def check_parameters(parameters: Any) -> dict[str, Any]:
 
 
 def _text(value: Any) -> str:
-    """Return a string; bytes are accepted, since models find them in tensors of strings."""
-    if isinstance(value, bytes):
-        return value.decode()
-    if not isinstance(value, str):
-        raise TypeError(f"expected a str, got {type(value)}")
-    return value
+    return text_of(value, "expected a str")
 
 
 def _unsigned(value: Any, bits: int, what: str) -> int:

@@ -134,21 +134,24 @@ class Metric:
         doing = "Failed to increment metric value"
         kind = self._check(doing, "Increment", MetricKind.COUNTER, MetricKind.GAUGE)
         if kind is MetricKind.COUNTER and value < 0:
-            text = "can only be incremented monotonically by non-negative values."
-            raise instance.refusal(doing, f"TRITONSERVER_METRIC_KIND_COUNTER {text}")
-        self._change("add", value)
+            raise instance.refusal(
+                doing,
+                "TRITONSERVER_METRIC_KIND_COUNTER can only be incremented monotonically by "
+                "non-negative values.",
+            )
+        self._family.measures.change(self._measured, "add", value)
 
     def set(self, value: float) -> None:
         """Set a gauge."""
         value = _number(value)
         self._check("Failed to set metric value", "Set", MetricKind.GAUGE)
-        self._change("set", value)
+        self._family.measures.change(self._measured, "set", value)
 
     def observe(self, value: float) -> None:
         """Count a value in a histogram."""
         value = _number(value)
         self._check("Failed to observe metric value", "Observe", MetricKind.HISTOGRAM)
-        self._change("observe", value)
+        self._family.measures.change(self._measured, "observe", value)
 
     def value(self) -> float:
         """Return the value of a counter or a gauge, over all instances."""
@@ -165,12 +168,10 @@ class Metric:
             raise TritonModelException(f"{doing}: {_DELETED}")
         kind = self._family.kind
         if kind not in kinds:
-            text = f"TRITONSERVER_METRIC_KIND_{kind.name} does not support {verb}"
-            raise instance.refusal(doing, text)
+            raise instance.refusal(
+                doing, f"TRITONSERVER_METRIC_KIND_{kind.name} does not support {verb}"
+            )
         return kind
-
-    def _change(self, verb: str, value: float) -> None:
-        self._family.measures.change(self._measured, verb, value)
 
     def __del__(self) -> None:
         measured = getattr(self, "_measured", None)

@@ -48,24 +48,11 @@ class ModelConfig:
 
     def add_input(self, input: dict[str, Any]) -> None:
         """Add an input, a dict of `name`, `data_type`, `dims` and `optional`."""
-        self._check("input", input)
-        entry = self._find("input", input)
-        if entry is None:
-            return
-        expected, configured = input.get("optional"), entry.get("optional")
-        if None not in (expected, configured) and expected != configured:
-            raise ValueError(
-                f"model '{self._name}', tensor '{input['name']}': the model expects optional "
-                f"{expected} but the model configuration specifies optional {configured}"
-            )
-        entry.update(input)
+        self._add("input", input)
 
     def add_output(self, output: dict[str, Any]) -> None:
         """Add an output, a dict of `name`, `data_type` and `dims`."""
-        self._check("output", output)
-        entry = self._find("output", output)
-        if entry is not None:
-            entry.update(output)
+        self._add("output", output)
 
     def set_model_transaction_policy(self, transaction_policy_dict: dict[str, Any]) -> None:
         """Set `{"decoupled": True}`."""
@@ -100,18 +87,16 @@ class ModelConfig:
             if name not in tensor:
                 raise ValueError(f"{what} is missing '{name}' property.")
 
-    def _find(self, kind: str, tensor: dict[str, Any]) -> dict[str, Any] | None:
-        """Return the tensor with this name if the new one can complete it.
-
-        Returns None if the new one is added.
-        """
+    def _add(self, kind: str, tensor: dict[str, Any]) -> None:
+        """Complete the tensor with this name, or else add this one."""
+        self._check(kind, tensor)
         tensors: list[dict[str, Any]] = self._model_config.setdefault(kind, [])
         for entry in tensors:
             if entry["name"] == tensor["name"]:
                 self._check_same(kind, entry, tensor)
-                return entry
+                entry.update(tensor)
+                return
         tensors.append(tensor)
-        return None
 
     def _check_same(self, kind: str, entry: dict[str, Any], tensor: dict[str, Any]) -> None:
         name = tensor["name"]
@@ -124,4 +109,10 @@ class ModelConfig:
             raise ValueError(
                 f"model '{self._name}', tensor '{name}': the model expects dims {tensor['dims']} "
                 f"but the model configuration specifies dims {entry['dims']}"
+            )
+        expected, configured = tensor.get("optional"), entry.get("optional")
+        if None not in (expected, configured) and expected != configured:
+            raise ValueError(
+                f"model '{self._name}', tensor '{name}': the model expects optional {expected} "
+                f"but the model configuration specifies optional {configured}"
             )

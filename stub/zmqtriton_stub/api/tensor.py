@@ -20,10 +20,11 @@ from zmqtriton_floor.errors import Unavailable
 from zmqtriton_floor.tensors import NUMBERS, from_numpy, to_numpy
 from zmqtriton_floor.wire import make
 from zmqtriton_stub.api import dlpack
-from zmqtriton_stub.api.errors import TritonModelException
+from zmqtriton_stub.api.errors import TritonModelException, text_of
 from zmqtriton_stub.memory import gpu
 from zmqtriton_stub.memory.gpu import DeviceSpan
 
+_NO_NAME = "the name of a Tensor is a str"
 _NAMELESS = "Tensor name cannot be an empty string."
 
 
@@ -50,7 +51,7 @@ class Tensor:
 
     def __init__(self, name: str, array: Any) -> None:
         if type(name) is not str:
-            name = _text(name)
+            name = text_of(name, _NO_NAME)
         if not isinstance(array, np.ndarray):
             raise TypeError(f"Tensor() takes a name and a NumPy array, got {type(array)}")
         if not name:  # after the types of both, as in Triton
@@ -117,7 +118,7 @@ class Tensor:
     @staticmethod
     def from_dlpack(name: str, tensor: Any) -> Tensor:
         """Return a tensor that shares the memory of a DLPack capsule or its producer."""
-        name = _text(name)
+        name = text_of(name, _NO_NAME)
         if not name:
             raise TritonModelException(_NAMELESS)
         taken = dlpack.take(tensor)
@@ -180,14 +181,6 @@ def _make_array(dims: tuple[int, ...], kind: Any) -> Any:
             if memory is not None:
                 return memory.view(kind).reshape(dims)
     return np.empty(dims, kind)
-
-
-def _text(name: Any) -> str:
-    # what a model finds in a tensor of strings are bytes
-    text: Any = name.decode() if type(name) is bytes else name
-    if not isinstance(text, str):
-        raise TypeError(f"the name of a Tensor is a str, got {type(name)}")
-    return text
 
 
 def received(row: wire.Tensor, _new: Any = Tensor.__new__) -> Tensor:

@@ -15,7 +15,7 @@ from collections import deque
 from typing import Any, Callable, Iterable, Protocol, Sequence
 
 from zmqtriton_floor import wire
-from zmqtriton_floor.zmtp import Dealer
+from zmqtriton_floor.zmtp import Dealer, await_events
 from zmqtriton_stub.broker.between_threads import Bell
 
 #: Takes a message and its bodies, in any thread; yields messages with theirs, which come next.
@@ -42,7 +42,6 @@ class BrokerLine:
         self._dial = dial
         #: None before the first connection, and after drop().
         self.dealer: Dealer | None = None
-        self._speaker: Speaker
         #: Taken while a thread, this one perhaps, is at the socket.
         self.lock = threading.Lock()
         #: Messages, and items of the speaker's; dropped while there is no connection.
@@ -108,14 +107,14 @@ class BrokerLine:
     def is_peer_alive(self) -> bool:
         """True if the broker has not closed the connection, as its death does at once."""
         # an end is told unasked, before what is still to be read
-        return self.descriptor >= 0 and not _poll(self.descriptor, 0, 0)
+        return self.descriptor >= 0 and not await_events(self.descriptor, 0, 0)
 
     def wait(self, timeout_ms: int) -> None:
         """Wait until something may have arrived.
 
         Returns early or late if other threads also look.
         """
-        _poll(self.descriptor, select.POLLIN, timeout_ms)
+        await_events(self.descriptor, select.POLLIN, timeout_ms)
 
     def send(self, item: Any) -> None:
         self.outgoing.append(item)
@@ -160,13 +159,6 @@ class BrokerLine:
             finally:
                 lock.release()
             has_work = bool(outgoing)
-
-
-def _poll(descriptor: int, events: int, timeout_ms: int) -> bool:
-    poller = select.poll()
-    if descriptor >= 0:
-        poller.register(descriptor, events)
-    return bool(poller.poll(timeout_ms))
 
 
 class PlayedDealer:

@@ -47,14 +47,15 @@ class Measured:
         self.family = family
         self.labels = labels
         self._buckets = buckets
-        self._total = self._new = 0.0
+        #: The value, as far as this process knows it.
+        self.value = self._new = 0.0
 
     def begin(self) -> Row:
         return ["metric", self.number, self.family, self.labels, [*self._buckets]]
 
     def change(self, verb: str, value: float) -> None:
         """Add a change to the sums."""
-        self._total += value
+        self.value += value
         self._new += value
 
     def row(self) -> Row:
@@ -65,12 +66,7 @@ class Measured:
     def whole(self) -> Row:
         """Return everything that the metric has ever sent, for a new broker."""
         self._new = 0.0
-        return ["add", self.number, self._total]
-
-    @property
-    def value(self) -> float:
-        """Return the value, as far as this process knows it."""
-        return self._total
+        return ["add", self.number, self.value]
 
 
 class Gauged(Measured):
@@ -81,7 +77,7 @@ class Gauged(Measured):
 
     def change(self, verb: str, value: float) -> None:
         if verb == "set":
-            self._total = self._new = 0.0
+            self.value = self._new = 0.0
             self._set_ns, self._is_set_anew = time.monotonic_ns(), True
         super().change(verb, value)
 
@@ -93,7 +89,7 @@ class Gauged(Measured):
     def whole(self) -> Row:
         self._is_set_anew = False
         row = super().whole()
-        return ["was", self.number, self._total, self._set_ns] if self._set_ns else row
+        return ["was", self.number, self.value, self._set_ns] if self._set_ns else row
 
 
 class Observed(Measured):
@@ -118,7 +114,7 @@ class Observed(Measured):
 
     def whole(self) -> Row:
         self.row()
-        return ["observed", self.number, self._counts, self._total]
+        return ["observed", self.number, self._counts, self.value]
 
 
 _KINDS = {COUNTER: Measured, GAUGE: Gauged, HISTOGRAM: Observed}
@@ -164,8 +160,8 @@ class ModelMetrics:
         #: Held while changes are summed up and put into the link's queue. A thread that also needs
         #: the link's locks takes this one first. Destructors during its work do not wait for it.
         self.lock = threading.RLock()
-        #: Gets what the broker has refused; None without an instance.
-        self._complain: Callable[[str], None] | None = None
+        #: Gets what the broker has refused.
+        self._complain: Callable[[str], object] = str
         self._link: LinkToBroker | None = None
         self._numbers = itertools.count(1)
         self._families: dict[int, Row] = {}
@@ -327,7 +323,7 @@ class ModelMetrics:
         question = self._open.get(answer.id)
         if question is not None:
             question.answer = answer
-        elif answer.code and self._complain is not None:
+        elif answer.code:
             self._complain(answer.text)
 
     def _ask(self, verb: str, about: int) -> Any:

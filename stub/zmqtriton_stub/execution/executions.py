@@ -304,8 +304,9 @@ class Executions:
         if len(frames[0]) <= MAX_HEADER_BYTES:
             link.put(frames)
         else:
-            executed = [wire.Executed(number, *times)]
-            self._put_in_parts(Results(outcomes, executed, rescheduled), frames[1:])
+            self._put_in_parts(
+                Results(outcomes, [wire.Executed(number, *times)], rescheduled), frames[1:]
+            )
         # batches that are here already may be short, and a look costs as much as one of them
         takes = not link.batches or done_ns >= self._look_at_ns
         self._look_at_ns = done_ns + _LOOK_EVERY_NS if takes else self._look_at_ns
@@ -340,8 +341,7 @@ class Executions:
         """Record an execution in the trace and in the log."""
         if batch.is_traced:
             names = "COMPUTE_START", "COMPUTE_INPUT_END", "COMPUTE_OUTPUT_START", "COMPUTE_END"
-            times = [*zip(names, [*batch.times_ns, done_ns])]
-            self._instance.tracing.executed(batch, times)
+            self._instance.tracing.executed(batch, [*zip(names, [*batch.times_ns, done_ns])])
         if batch.ids:
             request_log.released(self._instance, batch.ids)
 

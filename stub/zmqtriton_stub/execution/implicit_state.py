@@ -52,13 +52,10 @@ class States:
         #: The datatypes of its states as outputs.
         self.outputs = {name: state.first.datatype for name, state in self._by_output.items()}
         #: The current states of sequences, by input.
-        self._sequences: dict[wire.Correlation, dict[str, Tensor]] = {}
+        self.sequences: dict[wire.Correlation, dict[str, Tensor]] = {}
 
     def __bool__(self) -> bool:
         return bool(self._states)
-
-    def __len__(self) -> int:
-        return len(self._sequences)
 
     def give(
         self, pending: ServedRequest, inputs: list[Tensor], batch: Iterable[ServedRequest]
@@ -95,7 +92,7 @@ class States:
         if kept is None:
             kept = self._begin()
             if not self._is_iterative:
-                self._sequences[pending.work.correlation] = kept
+                self.sequences[pending.work.correlation] = kept
         return kept
 
     def _kept(self, pending: ServedRequest) -> dict[str, Tensor] | None:
@@ -104,7 +101,7 @@ class States:
             return pending.states
         if pending.work.flags & wire.SEQUENCE_START:
             return None
-        return self._sequences.get(pending.work.correlation)
+        return self.sequences.get(pending.work.correlation)
 
     def _begin(self) -> dict[str, Tensor]:
         return {
@@ -130,11 +127,11 @@ class States:
 
     def end(self, correlation: wire.Correlation) -> None:
         """Drop the states of an ended sequence."""
-        self._sequences.pop(correlation, None)
+        self.sequences.pop(correlation, None)
 
     def clear(self) -> None:
         """Drop the states of all sequences."""
-        self._sequences.clear()
+        self.sequences.clear()
 
 
 def changed_states(
@@ -171,8 +168,7 @@ def _read(entry: dict[str, Any], directory: str, *, is_batching: bool) -> _State
         shape = [1] * is_batching + list(initial.get("dims") or [])
         first = first._replace(shape=shape, data=_zeros(datatype, shape))
         if "data_file" in initial:
-            path = os.path.join(directory, _FOLDER, initial["data_file"])
-            with open(path, "rb") as file:
+            with open(os.path.join(directory, _FOLDER, initial["data_file"]), "rb") as file:
                 data = file.read(len(first.data)) if datatype.size else file.read()
             first = first._replace(data=data)
     is_shared = bool(entry.get("use_same_buffer_for_input_output")) and datatype.size > 0

@@ -254,8 +254,9 @@ class OpenRequest:
                 if self.places and not self.is_cancelled:
                     tensors = memory.regions.store(self.places, tensors)
                 if not is_inline:
-                    find = self._find if self._passes_on else None
-                    tensors, blocks = memory.place(tensors, find, self.work.flags)
+                    tensors, blocks = memory.place(
+                        tensors, self._find if self._passes_on else None, self.work.flags
+                    )
         except ZmqTritonError as full:
             return Outcome(peer, own_id, full.number, clip(full.text), flags), b""
         answer = make(Outcome, (peer, own_id, 0, "", flags, 0, blocks))

@@ -35,7 +35,6 @@ class Warmup:
 
     def __init__(self, config: dict[str, Any], directory: str) -> None:
         self._config = config
-        self._samples: list[dict[str, Any]] = config.get("model_warmup") or []
         self._directory = os.path.join(directory, _FOLDER)
         #: Requests of the present sample that a sender of the model may still answer.
         self.pending: dict[tuple[int, int], OpenRequest] = {}
@@ -61,7 +60,7 @@ class Warmup:
         executions = Executions(instance, model, link, progress)
         with line.lock:
             line.connect("", link)
-        for sample in self._samples:
+        for sample in self._config.get("model_warmup") or []:
             count = int(sample.get("batch_size", 0))
             if not count:
                 continue
@@ -142,8 +141,9 @@ class Warmup:
             with open(path, "rb") as file:
                 data = file.read() if datatype.number == BYTES else file.read(size)
         except OSError as error:
-            why = os.strerror(error.errno or 0)
-            raise InternalError(f"failed to open text file for read {path}: {why}") from None
+            raise InternalError(
+                f"failed to open text file for read {path}: {os.strerror(error.errno or 0)}"
+            ) from None
         if len(data) < size and datatype.number != BYTES:
             raise InvalidArgument(
                 f"[request id: <id_unknown>] warmup setting expects {size} bytes, but the data "

@@ -19,7 +19,7 @@ from typing import Any
 
 from zmqtriton_floor import wire
 from zmqtriton_floor.errors import InternalError, Unavailable, ZmqTritonError, from_number
-from zmqtriton_floor.zmtp import Dealer
+from zmqtriton_floor.zmtp import Dealer, await_events
 from zmqtriton_stub.api.errors import TritonModelException
 from zmqtriton_stub.api.inference import InferenceResponse
 from zmqtriton_stub.api.tensor import packed
@@ -86,12 +86,10 @@ class ForkClient:
     def _receive(self) -> bytes:
         while self._dealer is None:
             time.sleep(0.001)  # another thread is about to make it, and sends for us
-        poller = select.poll()
-        poller.register(self._dealer.fileno(), select.POLLIN)
         while not self._dealer.has_input():
             if not self._dealer.is_open:
                 raise Unavailable(_GONE)
-            poller.poll()
+            await_events(self._dealer.fileno(), select.POLLIN)
         return self._dealer.receive()[0]
 
     def is_cancelled(self, route: tuple[int, int]) -> bool:

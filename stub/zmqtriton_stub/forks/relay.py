@@ -213,8 +213,9 @@ class Relay:
     def open_inlet(self) -> None:
         """Make an inlet for the process that this thread is about to fork."""
         with contextlib.suppress(OSError):  # without one its calls are refused
-            ends = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-            self._opening[threading.get_ident()] = ends
+            self._opening[threading.get_ident()] = socket.socketpair(
+                socket.AF_UNIX, socket.SOCK_SEQPACKET
+            )
 
     def serve(self) -> None:
         """Take the instance's end of the inlet, and serve it."""

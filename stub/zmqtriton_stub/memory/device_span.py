@@ -1,4 +1,4 @@
-"""A piece of GPU memory with the object that keeps it alive; the GPUs visible here."""
+"""A piece of GPU memory, perhaps with an object that keeps it alive; the GPUs visible here."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ def number_here(number: int) -> int:
 
 
 class DeviceSpan:
-    """Bytes on a GPU, which stay there as long as their keeper lives."""
+    """Bytes on a GPU, which stay there as long as this object and its keeper live."""
 
     __slots__ = ("__weakref__", "address", "gpu", "keeper", "size")
 
-    def __init__(self, gpu: int, address: int, size: int, keeper: Any) -> None:
+    def __init__(self, gpu: int, address: int, size: int, keeper: Any = None) -> None:
         self.gpu = gpu
         self.address = address
         self.size = size

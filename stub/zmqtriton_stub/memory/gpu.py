@@ -6,6 +6,7 @@ tensor on a GPU. Without cupy or a GPU there is no driver, and driver() raises U
 
 from __future__ import annotations
 
+import weakref
 from typing import TYPE_CHECKING, Any
 
 from zmqtriton_floor.errors import Unavailable
@@ -49,32 +50,25 @@ def is_usable() -> bool:
     return True
 
 
-class _Own:
-    """Memory on a GPU for a single tensor, freed with the last reference to this object."""
-
-    def __init__(self, gpu: int, size: int) -> None:
-        self._gpu = gpu
-        self._free = driver().free
-        self.address = driver().allocate(gpu, size)
-
-    def __del__(self) -> None:
-        address = getattr(self, "address", None)
-        if address is not None:
-            self._free(self._gpu, address)
+def _new(gpu: int, size: int) -> DeviceSpan:
+    """Return new memory on a GPU for a single tensor, freed with the last reference to it."""
+    span = DeviceSpan(gpu, driver().allocate(gpu, size), size)
+    weakref.finalize(span, driver().free, gpu, span.address).atexit = False
+    return span
 
 
 def copied(span: DeviceSpan, gpu: int) -> DeviceSpan:
     """Return a copy of a span in new memory on a GPU."""
-    own = _Own(gpu, span.size)
+    own = _new(gpu, span.size)
     driver().copy(gpu, own.address, span)
-    return DeviceSpan(gpu, own.address, span.size, own)
+    return own
 
 
 def uploaded(gpu: int, data: Any) -> DeviceSpan:
     """Copy bytes from the CPU to a GPU."""
-    own = _Own(gpu, len(data))
+    own = _new(gpu, len(data))
     driver().from_host(gpu, own.address, data)
-    return DeviceSpan(gpu, own.address, len(data), own)
+    return own
 
 
 def downloaded(span: DeviceSpan) -> memoryview:

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import contextlib
 import threading
+import weakref
 from typing import Any, Callable, Iterable, Sequence, Tuple
 
 from zmqtriton_floor.arena import Arena, block_of
@@ -31,49 +32,6 @@ _TRIES = 8
 _Name = Tuple[int, int]
 #: Registers a segment at the supervisor; returns why that failed, or "".
 Register = Callable[[CreateSegment], str]
-
-
-class Lent:
-    """The GPU memory that this process's arena gives to others. Thread-safe."""
-
-    def __init__(self, arena: Arena, register: Register) -> None:
-        self._arena = arena
-        self._register = register
-
-    def place(self, span: DeviceSpan) -> tuple[Reference, list[Block]]:
-        """Return a copy of a span, with one lease. Raises Unavailable if memory is short."""
-        for _ in range(_TRIES):
-            allocation = self._arena.allocate(span.size, span.gpu)
-            if allocation is not None:
-                break
-            self._grow(span.gpu, span.size)
-        else:
-            raise Unavailable("Failed to allocate memory on a GPU. Lower max_batch_size or count.")
-        try:
-            gpu.driver().copy(span.gpu, allocation.view, span)
-        except BaseException:
-            self._arena.leases.end([allocation.block.block])
-            raise
-        return allocation.reference, [allocation.block]
-
-    def _grow(self, number: int, size: int) -> None:
-        arena, driver = self._arena, gpu.driver()
-        request = arena.segment_request(size, number)
-        request = request._replace(size=-(-request.size // _GRAIN) * _GRAIN)
-        if arena.bytes_on(number) + request.size > driver.room(number) * _SHARE:
-            raise arena.refuse(request, f"That is more than one process may have on GPU {number}.")
-        address = -1
-        try:
-            address = driver.allocate(number, request.size)
-            request = request._replace(handle=driver.export(number, address))
-            refusal = self._register(request)
-            if refusal:
-                raise Unavailable(refusal)
-        except Unavailable as error:
-            if address >= 0:
-                driver.free(number, address)
-            raise arena.refuse(request, error.text) from None
-        arena.hold(request, address, number)
 
 
 class _Segment:
@@ -105,17 +63,7 @@ class _View:
         self.segment = segment
         self.block = block
         self.is_leased = is_leased
-
-
-class _Keeper:
-    """An object that lives as long as a tensor over the view."""
-
-    def __init__(self, view: _View, end: Callable[[_View], None]) -> None:
-        self._view = view
-        self._end = end
-
-    def __del__(self) -> None:
-        self._end(self._view)
+        segment.views.add(self)
 
 
 class Borrowed:
@@ -184,9 +132,9 @@ class Borrowed:
     def _open(self, reference: Reference, is_leased: bool) -> DeviceSpan:
         segment = self._segments[reference.owner, reference.segment]
         view = _View(segment, block_of(reference), is_leased)
-        segment.views.add(view)
-        address = segment.address + reference.offset
-        return DeviceSpan(segment.gpu, address, reference.size, _Keeper(view, self._end))
+        span = DeviceSpan(segment.gpu, segment.address + reference.offset, reference.size)
+        weakref.finalize(span, self._end, view).atexit = False
+        return span
 
     def write(self, place: Place, data: Any) -> bool:
         """Write an output to its place in a client's memory, from a GPU or any buffer.
@@ -205,7 +153,6 @@ class Borrowed:
             check_inside(reference, None if segment is None else segment.size)
             assert segment is not None
             view = _View(segment, block_of(reference), is_leased=False)
-            segment.views.add(view)
         driver, address = gpu.driver(), segment.address + reference.offset
         try:
             if type(data) is DeviceSpan:
@@ -255,13 +202,49 @@ class Borrowed:
 
 
 class OnGpus:
-    """GPU memory in both directions, for tensor_memory.py."""
+    """GPU memory in both directions, for tensor_memory.py. Thread-safe."""
 
     def __init__(
         self, arena: Arena, register: Register, on_release: Callable[[list[Block]], None]
     ) -> None:
-        self.lent = Lent(arena, register)
+        self._arena = arena
+        self._register = register
         self.borrowed = Borrowed(on_release)
+
+    def place(self, span: DeviceSpan) -> tuple[Reference, list[Block]]:
+        """Return a copy of a span, with one lease. Raises Unavailable if memory is short."""
+        for _ in range(_TRIES):
+            allocation = self._arena.allocate(span.size, span.gpu)
+            if allocation is not None:
+                break
+            self._grow(span.gpu, span.size)
+        else:
+            raise Unavailable("Failed to allocate memory on a GPU. Lower max_batch_size or count.")
+        try:
+            gpu.driver().copy(span.gpu, allocation.view, span)
+        except BaseException:
+            self._arena.leases.end([allocation.block.block])
+            raise
+        return allocation.reference, [allocation.block]
+
+    def _grow(self, number: int, size: int) -> None:
+        arena, driver = self._arena, gpu.driver()
+        request = arena.segment_request(size, number)
+        request = request._replace(size=-(-request.size // _GRAIN) * _GRAIN)
+        if arena.bytes_on(number) + request.size > driver.room(number) * _SHARE:
+            raise arena.refuse(request, f"That is more than one process may have on GPU {number}.")
+        address = -1
+        try:
+            address = driver.allocate(number, request.size)
+            request = request._replace(handle=driver.export(number, address))
+            refusal = self._register(request)
+            if refusal:
+                raise Unavailable(refusal)
+        except Unavailable as error:
+            if address >= 0:
+                driver.free(number, address)
+            raise arena.refuse(request, error.text) from None
+        arena.hold(request, address, number)
 
     def writable(self, owner: int, segment: int) -> Borrowed | None:
         """Return the writer of a client's open memory; None for another segment."""

@@ -29,7 +29,6 @@ _MUCH_BYTES, _MUCH_SHARE = 512 << 20, 1.0
 #: The second half of the intervals has at least this share of the growth of the first.
 _LASTING = 0.5
 _PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
-_NO_GROWTH = MemoryGrowth(0, 0, 0)
 
 
 def read_own_bytes() -> int:
@@ -84,7 +83,7 @@ class GrowthWatch:
         if not self._has_grown:
             return None
         self._has_grown = False
-        return _NO_GROWTH
+        return MemoryGrowth(0, 0, 0)
 
 
 def _is_steady(sizes: List[int], least_bytes: int, least_share: float) -> bool:

@@ -11,7 +11,6 @@ import threading
 from collections import Counter
 from typing import Any, Callable, List, Sequence, Tuple
 
-from zmqtriton_floor.arena import block_of
 from zmqtriton_floor.errors import ProtocolError
 from zmqtriton_floor.mappings import Mappings
 from zmqtriton_floor.wire import HAS_REFERENCES, Block, Reference, Tensor
@@ -54,8 +53,7 @@ class TensorForwarding:
             place = self._mappings.locate(data)
             if place is None:
                 return None
-            reference, is_leased = place
-            block = block_of(reference)
+            reference, is_leased, block = place
             if self._lease_own(block):
                 return reference, [block]
             if is_leased:
@@ -77,8 +75,7 @@ class TensorForwarding:
         place = self._mappings.locate(data)
         if place is None:
             return None
-        reference, is_leased = place
-        block = block_of(reference)
+        reference, is_leased, block = place
         if not is_leased and block not in inputs:
             return None  # another request's, which may be answered before this outcome leaves
         if not self._lease_own(block) and is_leased:

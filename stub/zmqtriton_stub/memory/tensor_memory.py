@@ -192,10 +192,6 @@ class TensorMemory:
         #: Keys of requests to models with a response cache; None if the server has no cache.
         self.keys = keys_of(memory.cache_secret)
 
-    def close(self) -> None:
-        """Unmap the memory of other processes."""
-        self.mappings.close()
-
     # ------------------------------------------------------------------ arena
 
     def place(
@@ -237,7 +233,7 @@ class TensorMemory:
     ) -> tuple[Any, list[Block]]:
         is_on_gpu = type(data) is DeviceSpan
         if is_on_gpu and flags & wire.ACCEPTS_GPU:
-            return self._on_gpus().lent.place(data)
+            return self._on_gpus().place(data)
         if is_on_gpu and len(data) <= INLINE_BYTES:
             return gpu.downloaded(data), []
         if type(data) is memoryview:
@@ -464,21 +460,18 @@ class TensorMemory:
 
     def _segment_opened(self, message: wire.SegmentOpened, descriptor: int) -> None:
         key = (message.owner, message.segment)
-        if message.handle:
-            self._supervisor.settle(key, (message, descriptor))
-            return
-        if descriptor < 0:
-            self.mappings.remove(*key)
-            self.regions.forget(*key)
-            if self._gpus is not None:
-                self._gpus.borrowed.remove(*key)
-        else:
+        answer: Any = message
+        if descriptor >= 0:
             try:
                 is_copied = bool(message.is_copied) or not self._maps_regions
                 self.mappings.add(*key, descriptor, is_copied=is_copied)
             except ProtocolError:
-                message = message._replace(size=0)
+                answer = message._replace(size=0)
             except Unavailable as shortage:
-                self._supervisor.settle(key, (shortage, descriptor))
-                return
-        self._supervisor.settle(key, (message, descriptor))
+                answer = shortage
+        elif not message.handle:
+            self.mappings.remove(*key)
+            self.regions.forget(*key)
+            if self._gpus is not None:
+                self._gpus.borrowed.remove(*key)
+        self._supervisor.settle(key, (answer, descriptor))

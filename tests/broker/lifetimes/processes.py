@@ -208,7 +208,7 @@ class _SegmentsOf:
         if type(question) is wire.CreateSegment:
             size = question.size
             descriptor = self._supervisor.make(self._serial, question.segment, size)
-            return wire.SegmentCreated(question.segment, size, 0, ""), descriptor
+            return wire.SegmentCreated(question.segment, 0, ""), descriptor
         descriptor = self._supervisor.open(question.owner, question.segment)
         size = os.fstat(descriptor).st_size if descriptor >= 0 else 0
         opened = wire.SegmentOpened(question.owner, question.segment, size)

@@ -238,7 +238,7 @@ async def test_statistics_are_asked_again(world: Around, /) -> None:
 
     await world.replace(2)
     again, _ = await world.receive()
-    world.send(wire.Statistics(again.id, 0, "", '{"model_stats": []}'))
+    world.send(wire.CallResult(again.id, 0, "", '{"model_stats": []}'))
 
     assert again == question
     assert await waiting == {"model_stats": []}
@@ -251,7 +251,7 @@ async def test_second_and_late_answers_to_a_question_are_dropped() -> None:
     waiting = asyncio.ensure_future(calls.statistics("m"))
     await asyncio.sleep(0)
 
-    answers = [wire.Statistics(questions[0].id, 0, "", text) for text in ("{}", '{"is": 2}')]
+    answers = [wire.CallResult(questions[0].id, 0, "", text) for text in ("{}", '{"is": 2}')]
     for answer in answers:
         calls.settle(answer)
     assert {} == await waiting
@@ -452,7 +452,7 @@ async def test_a_change_is_confirmed_after_requests_that_wait_for_memory(world: 
     await loop_turns(100)
     assert [] == [m for m in hear() if type(m) is wire.Synced]
 
-    world.lifeline.send(wire.SegmentCreated(wish.segment, wish.size, 0, ""), segment(wish.size))
+    world.lifeline.send(wire.SegmentCreated(wish.segment, 0, ""), segment(wish.size))
     await until(lambda: wire.Synced(2) in hear())
 
     message, _ = await world.receive()

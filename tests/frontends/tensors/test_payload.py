@@ -66,13 +66,13 @@ class World:
         if isinstance(message, wire.CreateSegment):
             if self.refusal:
                 self.payload.segments.receive(
-                    wire.SegmentCreated(*message[:2], Unavailable.number, self.refusal), []
+                    wire.SegmentCreated(message.segment, Unavailable.number, self.refusal), []
                 )
                 return
             descriptor = segment(message.size)
             for mappings in (self.seen, self.payload.mappings):
                 mappings.add(3, message.segment, os.dup(descriptor))
-            self.payload.segments.receive(wire.SegmentCreated(*message[:2], 0, ""), [descriptor])
+            self.payload.segments.receive(wire.SegmentCreated(message.segment, 0, ""), [descriptor])
         elif isinstance(message, wire.OpenSegment):
             held = self.stub_segments.get(message.segment)
             reply = wire.SegmentOpened(*message, 0 if held is None else os.fstat(held).st_size)
@@ -300,9 +300,7 @@ async def test_a_segment_that_cannot_be_used_is_given_back(
     request = world.messages.pop()
 
     descriptors = [os.open("/dev/null", os.O_RDONLY)] if faults else []
-    world.payload.segments.receive(
-        wire.SegmentCreated(request.segment, request.size, 0, ""), descriptors
-    )
+    world.payload.segments.receive(wire.SegmentCreated(request.segment, 0, ""), descriptors)
 
     with pytest.raises(Unavailable, match="Failed to increase the shared memory pool size"):
         await sending

@@ -256,10 +256,10 @@ def test_a_sequence_that_is_over_leaves_nothing(sequences: _Sequences) -> None:
 
     sequences.states.end(7)
     sequences.states.end(9)
-    assert 1 == len(sequences.states)
+    assert 1 == len(sequences.states.sequences)
 
     sequences.states.clear()
-    assert 0 == len(sequences.states)
+    assert 0 == len(sequences.states.sequences)
 
 
 @pytest.mark.row("E75")
@@ -284,7 +284,7 @@ def test_an_empty_slot_has_zeros_of_the_shape_that_the_states_of_others_have() -
     states = sequences.states.give(slot, [], [slot, seven])
 
     assert [Tensor("I", _INT32, [1, 3], bytes(12))] == states
-    assert 1 == len(sequences.states)
+    assert 1 == len(sequences.states.sequences)
 
 
 @pytest.mark.row("E75")
@@ -336,7 +336,7 @@ def test_a_request_that_is_executed_step_by_step_keeps_its_own_state() -> None:
     [again] = sequences.states.give(first, [], [])
 
     assert (b"\7" * 8, bytes(8)) == (again.data, sequences.states.give(other, [], [])[0].data)
-    assert 0 == len(sequences.states)
+    assert 0 == len(sequences.states.sequences)
 
 
 def test_a_model_without_states_has_none() -> None:

@@ -108,7 +108,7 @@ def test_the_states_of_samples_are_not_kept(tmp_path: Path) -> None:
     [[request]] = warming.batches
     assert ["A", "I"] == [tensor.name() for tensor in request.inputs()]
     assert warming.instance.states is not None
-    assert 0 == len(warming.instance.states)
+    assert 0 == len(warming.instance.states.sequences)
 
 
 def test_random_data_is_random_and_booleans_are_booleans(tmp_path: Path) -> None:

@@ -23,7 +23,7 @@ from zmqtriton_stub.api import dlpack, pb_utils
 from zmqtriton_stub.api.errors import TritonModelException
 from zmqtriton_stub.api.tensor import packed
 from zmqtriton_stub.memory import gpu
-from zmqtriton_stub.memory.gpu_memory import Borrowed, Lent, OnGpus
+from zmqtriton_stub.memory.gpu_memory import Borrowed, OnGpus
 from zmqtriton_stub.memory.tensor_memory import TensorMemory
 
 pytestmark = pytest.mark.slow
@@ -38,7 +38,7 @@ class Pair:
         self.arena = Arena(7)
         self.made: list[wire.CreateSegment] = []
         self.refusal = ""
-        self.lent = Lent(self.arena, self._register)
+        self.lent = OnGpus(self.arena, self._register, lambda blocks: None)
         self.released: list[wire.Block] = []
         self.borrowed = Borrowed(self.released.extend)
 
@@ -250,7 +250,7 @@ def test_memory_on_a_gpu_that_has_ended_with_its_owner_is_one_clear_error() -> N
 
 
 def test_memory_that_was_registered_too_late_is_taken_back() -> None:
-    line: Any = Line(wire.SegmentCreated(3, 4096, 0, ""), wire.SegmentCreated(4, 4096, 14, "no"))
+    line: Any = Line(wire.SegmentCreated(3, 0, ""), wire.SegmentCreated(4, 14, "no"))
     supervisor = make_client(line)
 
     supervisor.receive()

@@ -49,7 +49,7 @@ class MetricReports(BrokerPart):
 
     def answer(
         self, message: wire.AskStatistics, wall_offset_ns: int, now_ns: int = 0
-    ) -> wire.Statistics:
+    ) -> wire.CallResult:
         """Return the counters that a peer asks for, or Triton's error for an unknown model.
 
         Counters that belong to no model are included; models' own metrics only for a process that
@@ -57,16 +57,16 @@ class MetricReports(BrokerPart):
         """
         if message.kind == wire.LOAD:
             loads = self._loads.document(message.model, message.version, now_ns)
-            return wire.Statistics(message.id, 0, "", json.dumps(loads))
+            return wire.CallResult(message.id, 0, "", json.dumps(loads))
         if message.kind == wire.READINGS:
-            return wire.Statistics(message.id, 0, "", json.dumps(self._readings.document(now_ns)))
+            return wire.CallResult(message.id, 0, "", json.dumps(self._readings.document(now_ns)))
         chosen = self._generations.choose(message.model, message.version)
         if message.model:
             # An unloaded one finishes what it has, and is nobody's any more.
             chosen = [generation for generation in chosen if not generation.is_retired]
         if message.model and not chosen:
             text = self._why_uncounted(message.model)
-            return wire.Statistics(message.id, InvalidArgument.number, text, "")
+            return wire.CallResult(message.id, InvalidArgument.number, text, "")
         schedulers = [self._schedulers[generation.number] for generation in chosen]
         entries = [_entry(scheduler, wall_offset_ns, now_ns) for scheduler in schedulers]
         own: dict[str, Any] = {
@@ -88,7 +88,7 @@ class MetricReports(BrokerPart):
         document: dict[str, Any] = {"model_stats": entries, "zmqtriton": own}
         if message.kind == wire.PAGE:
             document["measures"] = self._metrics.page()
-        return wire.Statistics(message.id, 0, "", json.dumps(document))
+        return wire.CallResult(message.id, 0, "", json.dumps(document))
 
     def _why_uncounted(self, model: str) -> str:
         """Return Triton's error text for a model, or a version of a model, that does not serve."""

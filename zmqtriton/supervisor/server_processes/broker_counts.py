@@ -14,7 +14,7 @@ from zmqtriton_floor.errors import DeadlineExceeded
 
 #: Seconds for the broker's counts; a status is shown without them if it needs longer.
 _WITHIN_S = 2.0
-_NOTHING = wire.Statistics(0, 0, "", "{}")
+_NOTHING = wire.CallResult(0, 0, "", "{}")
 _COMPUTE_STEPS = ("compute_input", "compute_infer", "compute_output")
 #: Figures that only some versions of a model have.
 _OF_SOME = (
@@ -54,7 +54,7 @@ class BrokerCounts:
 
     async def _request(self, model: str) -> CountsReport:
         try:
-            answer: wire.Statistics = await self._plan.ask(
+            answer: wire.CallResult = await self._plan.ask(
                 lambda ticket: Send(
                     self._introductions.broker_serial, wire.AskStatistics(ticket, model, -1)
                 ),

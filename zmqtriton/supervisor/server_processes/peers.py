@@ -254,7 +254,7 @@ class Peers:
                 self._introductions.on_broker_ready()
             case wire.Settled() | wire.LeasedSegments():
                 self._introductions.settle(message)
-            case wire.Statistics() | wire.CallResult() if peer.role in ANSWERING_ROLES:
+            case wire.CallResult() if peer.role in ANSWERING_ROLES:
                 self._plan.answer(message.id, message)
             case wire.LoadFailed() if peer.role == FORK_SERVER:
                 self._before = ()

@@ -126,7 +126,7 @@ class SegmentRegistry:
                 if error.errno == errno.EFBIG:
                     reason += " (see ulimit -f)"
         if reason:
-            self._send(serial, wire.SegmentCreated(number, size, Unavailable.number, reason), None)
+            self._send(serial, wire.SegmentCreated(number, Unavailable.number, reason), None)
         else:
             # what a limited model has is counted in full, whatever its processes say
             is_gradual = is_gradual and not (handle or quota.max_segment_bytes)
@@ -135,9 +135,7 @@ class SegmentRegistry:
                 self._gradual.add(descriptor)
             else:
                 self._total += _host_bytes(segment)
-            self._send(
-                serial, wire.SegmentCreated(number, size, 0, ""), None if handle else descriptor
-            )
+            self._send(serial, wire.SegmentCreated(number, 0, ""), None if handle else descriptor)
 
     def _refusal(self, own: Mapping[int, _Segment], number: int, size: int, host_bytes: int) -> str:
         """Return why a process may not have this further segment; "" if it may.
