@@ -6,8 +6,10 @@ in the table with UNIMPLEMENTED.
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Coroutine
 from typing import Any, NamedTuple, Protocol
+
+from google.protobuf.json_format import ParseDict
 
 from zmqtriton_floor.errors import Unavailable, ZmqTritonError
 from zmqtriton_frontends.access import refusals
@@ -33,11 +35,14 @@ from zmqtriton_frontends.grpc_api.control.administration import (
     SettingsRpcs,
 )
 from zmqtriton_frontends.grpc_api.control.metadata import Health, MetadataRpcs
+from zmqtriton_frontends.grpc_api.control.reading import read
 from zmqtriton_frontends.grpc_api.control.reflection import Reflection, refuse
+from zmqtriton_frontends.grpc_api.inference.convert import serialize
 from zmqtriton_frontends.grpc_api.inference.infer import ModelInfer
 from zmqtriton_frontends.grpc_api.inference.response import Pieces
 from zmqtriton_frontends.grpc_api.inference.stream_infer import Streaming
 from zmqtriton_frontends.inference.restrictions import RequiredHeader, by_category
+from zmqtriton_protos import SERVICES
 
 
 class RpcResponses(Protocol):
@@ -49,6 +54,8 @@ class RpcResponses(Protocol):
         """End the responses: no more of them will be read."""
 
 
+#: Returns the fields of the response to a message.
+_OfMessage = Callable[[Any, RpcCall], Coroutine[Any, Any, dict[str, Any]]]
 Stream = Callable[[bytes, RpcCall], AsyncIterator[bytes]]
 Exchange = Callable[[AsyncIterator[bytes], RpcCall], RpcResponses]
 
@@ -172,11 +179,11 @@ def _rpcs(gateway: Gateway) -> list[Rpc]:
         Streaming(gateway),
     )
     return [
-        _by_task(_INFERENCE, "ServerLive", "health", health.live),
-        _by_task(_INFERENCE, "ServerReady", "health", health.ready),
-        _by_task(_INFERENCE, "ModelReady", "health", health.model_ready, names_model=True),
-        _by_task(_INFERENCE, "ServerMetadata", "metadata", models.server_metadata),
-        _by_task(_INFERENCE, "ModelMetadata", "metadata", models.metadata, names_model=True),
+        _by_messages(_INFERENCE, "ServerLive", "health", health.live),
+        _by_messages(_INFERENCE, "ServerReady", "health", health.ready),
+        _by_messages(_INFERENCE, "ModelReady", "health", health.model_ready, names_model=True),
+        _by_messages(_INFERENCE, "ServerMetadata", "metadata", models.server_metadata),
+        _by_messages(_INFERENCE, "ModelMetadata", "metadata", models.metadata, names_model=True),
         Rpc(_INFERENCE, "ModelInfer", "inference", inference.begin, names_model=True),
         Rpc(
             _INFERENCE,
@@ -187,17 +194,26 @@ def _rpcs(gateway: Gateway) -> list[Rpc]:
             drain=streaming.drain,
         ),
         _by_task(_INFERENCE, "ModelConfig", "model-config", models.config, names_model=True),
-        _by_task(_INFERENCE, "ModelStatistics", "statistics", models.statistics, names_model=True),
-        _by_task(_INFERENCE, "RepositoryIndex", "model-repository", repository.index),
-        *(
-            _by_task(_INFERENCE, method, "model-repository", _named(handle), names_model=True)
-            for method, handle in (
-                ("RepositoryModelLoad", repository.load),
-                ("RepositoryModelUnload", repository.unload),
-            )
+        _by_messages(
+            _INFERENCE, "ModelStatistics", "statistics", models.statistics, names_model=True
         ),
-        _by_task(_INFERENCE, "TraceSetting", "trace", _named(settings.trace), names_model=True),
-        _by_task(_INFERENCE, "LogSettings", "logging", _named(settings.log)),
+        _by_messages(_INFERENCE, "RepositoryIndex", "model-repository", repository.index),
+        _by_task(
+            _INFERENCE,
+            "RepositoryModelLoad",
+            "model-repository",
+            _named(repository.load),
+            names_model=True,
+        ),
+        _by_messages(
+            _INFERENCE,
+            "RepositoryModelUnload",
+            "model-repository",
+            _named(repository.unload),
+            names_model=True,
+        ),
+        _by_messages(_INFERENCE, "TraceSetting", "trace", _named(settings.trace), names_model=True),
+        _by_messages(_INFERENCE, "LogSettings", "logging", _named(settings.log)),
         *_shared_memory(RegionRpcs(gateway, "system"), "SystemSharedMemory"),
         *_shared_memory(RegionRpcs(gateway, "cuda"), "CudaSharedMemory"),
         _by_task(_HEALTH, "Check", "health", health.check),
@@ -220,19 +236,31 @@ def _by_task(
     )
 
 
-def _named(handle: Handle) -> Handle:
+def _by_messages(
+    service: str, method: str, category: str, handle: _OfMessage, *, names_model: bool = False
+) -> Rpc:
+    kinds = next(each for each in SERVICES[service] if each.name == method)
+
+    async def answer(data: bytes, call: RpcCall) -> bytes:
+        fields = await handle(read(kinds.request, data), call)
+        return serialize(ParseDict(fields, kinds.response(), ignore_unknown_fields=True))
+
+    return _by_task(service, method, category, answer, names_model=names_model)
+
+
+def _named(handle: Any) -> Any:
     """Wrap the handler of a change, so that the log names the client."""
 
-    async def named(data: bytes, call: RpcCall) -> bytes:
+    async def named(request: Any, call: RpcCall) -> Any:
         with on_behalf_of(describe_client(call.grant, call.ends[0].host)):
-            return await handle(data, call)
+            return await handle(request, call)
 
     return named
 
 
 def _shared_memory(memory: RegionRpcs, name: str) -> list[Rpc]:
     return [
-        _by_task(_INFERENCE, f"{name}Status", "shared-memory", memory.status),
-        _by_task(_INFERENCE, f"{name}Register", "shared-memory", memory.register),
-        _by_task(_INFERENCE, f"{name}Unregister", "shared-memory", memory.unregister),
+        _by_messages(_INFERENCE, f"{name}Status", "shared-memory", memory.status),
+        _by_messages(_INFERENCE, f"{name}Register", "shared-memory", memory.register),
+        _by_messages(_INFERENCE, f"{name}Unregister", "shared-memory", memory.unregister),
     ]

@@ -9,8 +9,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator
-
-from google.protobuf.json_format import ParseDict
+from typing import Any
 
 from zmqtriton_frontends.access.bearer_tokens import check_model, may_see
 from zmqtriton_frontends.gateway.gateway import Gateway
@@ -22,18 +21,9 @@ from zmqtriton_frontends.grpc_api.inference.response import field
 from zmqtriton_frontends.inference.catalogue import Catalogue
 from zmqtriton_protos import message
 
-_SERVER_METADATA = message("inference.ServerMetadataResponse")
-_METADATA_REQUEST = message("inference.ModelMetadataRequest")
-_METADATA = message("inference.ModelMetadataResponse")
 _CONFIG_REQUEST = message("inference.ModelConfigRequest")
-_STATISTICS_REQUEST = message("inference.ModelStatisticsRequest")
-_STATISTICS = message("inference.ModelStatisticsResponse")
 #: ModelConfigResponse.config: field 1, a message.
 _CONFIG = b"\x0a"
-_LIVE = message("inference.ServerLiveResponse")
-_READY = message("inference.ServerReadyResponse")
-_MODEL_READY_REQUEST = message("inference.ModelReadyRequest")
-_MODEL_READY = message("inference.ModelReadyResponse")
 _CHECK_REQUEST = message("grpc.health.v1.HealthCheckRequest")
 _CHECK = message("grpc.health.v1.HealthCheckResponse")
 
@@ -59,17 +49,15 @@ class Health:
         #: Readiness that the watchers have seen last; None if they have seen different ones.
         self._last: bool | None = None
 
-    async def live(self, _data: bytes, _call: RpcCall) -> bytes:
-        return serialize(_LIVE(live=not self._gateway.catalogue.is_repository_missing))
+    async def live(self, _request: Any, _call: RpcCall) -> dict[str, bool]:
+        return {"live": not self._gateway.catalogue.is_repository_missing}
 
-    async def ready(self, _data: bytes, _call: RpcCall) -> bytes:
-        return serialize(_READY(ready=await self._readiness.of_server()))
+    async def ready(self, _request: Any, _call: RpcCall) -> dict[str, bool]:
+        return {"ready": await self._readiness.of_server()}
 
-    async def model_ready(self, data: bytes, call: RpcCall) -> bytes:
-        request = read(_MODEL_READY_REQUEST, data)
+    async def model_ready(self, request: Any, call: RpcCall) -> dict[str, bool]:
         check_model(call.grant, request.name)
-        ready = await self._readiness.of_model(request.name, request.version)
-        return serialize(_MODEL_READY(ready=ready))
+        return {"ready": await self._readiness.of_model(request.name, request.version)}
 
     async def check(self, data: bytes, _call: RpcCall) -> bytes:
         read(_CHECK_REQUEST, data)  # Triton ignores which service is asked for
@@ -150,40 +138,32 @@ class MetadataRpcs:
     def __init__(self, gateway: Gateway) -> None:
         self._gateway = gateway
 
-    async def server_metadata(self, _data: bytes, _call: RpcCall) -> bytes:
-        settings = self._gateway.settings
-        return serialize(
-            _SERVER_METADATA(
-                name=settings.server.id,
-                version=settings.server.server_version,
-                extensions=settings.server.extensions,
-            )
-        )
+    async def server_metadata(self, _request: Any, _call: RpcCall) -> dict[str, Any]:
+        server = self._gateway.settings.server
+        return {
+            "name": server.id,
+            "version": server.server_version,
+            "extensions": server.extensions,
+        }
 
-    async def metadata(self, data: bytes, call: RpcCall) -> bytes:
-        request = read(_METADATA_REQUEST, data)
+    async def metadata(self, request: Any, call: RpcCall) -> dict[str, Any]:
         check_model(call.grant, request.name)
         catalogue = self._gateway.catalogue
-        metadata = await catalogue.attempt(
-            lambda: catalogue.metadata(request.name, request.version)
-        )
-        return serialize(_METADATA(**metadata))
+        return await catalogue.attempt(lambda: catalogue.metadata(request.name, request.version))
 
     async def config(self, data: bytes, call: RpcCall) -> bytes:
+        """Answer with the bytes that the supervisor has made."""
         request = read(_CONFIG_REQUEST, data)
         check_model(call.grant, request.name)
         catalogue = self._gateway.catalogue
         model = await catalogue.attempt(lambda: catalogue.find(request.name, request.version))
         return field(_CONFIG, model.config_proto)
 
-    async def statistics(self, data: bytes, call: RpcCall) -> bytes:
-        request = read(_STATISTICS_REQUEST, data)
+    async def statistics(self, request: Any, call: RpcCall) -> dict[str, Any]:
         if request.name:
             check_model(call.grant, request.name)
         self._gateway.catalogue.check_counted(request.name, request.version)
         is_one = request.name and request.version
         version = Catalogue.parse_version(request.version) if is_one else -1
         answer = await self._gateway.statistics(request.name, version)
-        shown = [s for s in answer["model_stats"] if may_see(call.grant, s["name"])]
-        document = {"model_stats": shown}
-        return serialize(ParseDict(document, _STATISTICS(), ignore_unknown_fields=True))
+        return {"model_stats": [s for s in answer["model_stats"] if may_see(call.grant, s["name"])]}
