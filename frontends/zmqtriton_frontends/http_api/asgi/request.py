@@ -216,7 +216,7 @@ class HttpRequest(falcon.asgi.Request):
 
     @property
     def connection(self) -> Any:
-        """Return the server's connection object; None in tests without one."""
+        """Return the exchange of the connection; None for a request of the server itself, a job."""
         return self.scope.get(CONNECTION)
 
 
