@@ -35,6 +35,7 @@ from zmqtriton_floor.settings.frontends import FrontendSettings
 from zmqtriton_floor.token_file import CONTROL, INFER, METRICS, Grant, TokenFileError
 from zmqtriton_frontends.access import refusals
 from zmqtriton_frontends.access.refusals import Forbidden, TooManyFailures, Unauthenticated
+from zmqtriton_frontends.process.futures import Callbacks
 from zmqtriton_frontends.process.own_threads import Threads
 
 _log = logging.getLogger(__name__)
@@ -153,7 +154,7 @@ class BearerTokens:
         self._failures = FailureLimit()
         self._threads = Threads("tokens", 1)
         #: Functions that are called when the set of valid tokens has changed.
-        self.on_change: list[Callable[[], None]] = []
+        self.on_change = Callbacks()
         self._day = _today()
         #: Marks of the token file: at the last reading, and at the last look.
         self._read_mark = self._seen_mark = mark_of(path)
@@ -262,8 +263,7 @@ class BearerTokens:
         }
         self._expired = frozenset(grant.digest for grant in self._grants) - self._valid.keys()
         self._names.update((grant.digest, grant.name) for grant in self._grants)
-        for tell in self.on_change:
-            tell()
+        self.on_change()
 
 
 def bearer_tokens_of(settings: FrontendSettings) -> BearerTokens | None:

@@ -20,7 +20,7 @@ from zmqtriton_frontends import http1
 from zmqtriton_frontends.gateway.pending import Pending
 from zmqtriton_frontends.http1 import MAX_BODY_BYTES
 from zmqtriton_frontends.http_api.asgi.request import DROP_BYTES, too_large
-from zmqtriton_frontends.http_api.inference import infer, response_encoding, tensor_data
+from zmqtriton_frontends.http_api.inference import response_encoding
 from zmqtriton_frontends.http_api.inference.heads import HttpSink, InferenceHead, refusal
 from zmqtriton_frontends.http_api.inference.infer import Body, Inference
 from zmqtriton_frontends.http_api.inference.response_encoding import Encoded, ResponseFormat
@@ -280,20 +280,16 @@ class InferenceExchange(Exchange):
 
     async def _unpack(self, body: Body) -> Body:
         """Return a body inflated, with its tensors where the model can read them."""
-        head, sink, limit = self._head, self._sink, self._inference.max_input_size
-        if head.coding is not None:
-            channel = self._owner.channel
-            body = await infer.inflate(body, head.coding, limit, channel, hold=sink.hold)
-        size, length = len(body), head.fields.header(tensor_data.JSON_LENGTH)
-        tensors_at = size if length is None else tensor_data.tensors_at(length, size)
-        if size - tensors_at <= INLINE_BYTES:
-            return body
-        # kept by the sink, and not by the task, which may be cancelled when it has ended
-        gather, pieces = self._inference.gateway.payload.gather, [body]
+        head, sink = self._head, self._sink
+        pieces: list[Any] = [body]
         del body
-        sink.buffer = await gather(pieces, size, tensors_at, sink.hold)
-        buffered: Body = sink.buffer.data
-        return buffered
+        unpacking = self._inference.unpack(pieces, head.fields, self._owner.channel, sink.hold)
+        # kept by the sink, and not by the task, which may be cancelled when it has ended
+        sink.buffer = buffer = await unpacking
+        if not buffer.is_shared:
+            sink.buffer = None
+        unpacked: Body = buffer.data
+        return unpacked
 
     def _free(self) -> None:
         self._early = b""
