@@ -117,9 +117,9 @@ class Inference:
         length = req.header(tensor_data.JSON_LENGTH)
         limit = self.max_input_size if length is None else MAX_BODY_BYTES
         pieces, _ = await req.read_pieces(limit, read)
-        return await self.unpack(pieces, req, req.client, req.hold)
+        return await self.place(pieces, req, req.client, req.hold)
 
-    async def unpack(
+    async def place(
         self, pieces: list[Any], fields: Fields, client: object, hold: json_documents.Hold
     ) -> ArenaBuffer:
         """Return a body inflated, with its tensors where the model can read them; drop the pieces.

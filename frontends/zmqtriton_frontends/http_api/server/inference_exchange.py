@@ -283,9 +283,9 @@ class InferenceExchange(Exchange):
         head, sink = self._head, self._sink
         pieces: list[Any] = [body]
         del body
-        unpacking = self._inference.unpack(pieces, head.fields, self._owner.channel, sink.hold)
+        placing = self._inference.place(pieces, head.fields, self._owner.channel, sink.hold)
         # kept by the sink, and not by the task, which may be cancelled when it has ended
-        sink.buffer = buffer = await unpacking
+        sink.buffer = buffer = await placing
         if not buffer.is_shared:
             sink.buffer = None
         unpacked: Body = buffer.data
