@@ -56,7 +56,6 @@ class RpcResponses(Protocol):
 
 #: Returns the fields of the response to a message.
 _OfMessage = Callable[[Any, RpcCall], Coroutine[Any, Any, dict[str, Any]]]
-Stream = Callable[[bytes, RpcCall], AsyncIterator[bytes]]
 Exchange = Callable[[AsyncIterator[bytes], RpcCall], RpcResponses]
 
 _INFERENCE = "inference.GRPCInferenceService"
@@ -69,15 +68,13 @@ _REFLECTION = (
 
 
 class Rpc(NamedTuple):
-    """One row; exactly one of unary, stream and exchange answers it."""
+    """One row; either unary or exchange answers it."""
 
     service: str
     method: str
     category: str
     unary: Begin | None = None
-    #: One request, many responses.
-    stream: Stream | None = None
-    #: Many requests, many responses; the transport closes what it returns.
+    #: Any number of requests, many responses; the transport closes what it returns.
     exchange: Exchange | None = None
     #: The handler keeps the request until it has answered.
     keeps_request: bool = False
@@ -154,7 +151,6 @@ def _checked(rpc: Rpc, check: Callable[[RpcCall], RpcCall]) -> Rpc:
     return rpc._replace(
         check=checked if before is None else lambda call: before(checked(call)),
         unary=behind(rpc.unary),
-        stream=behind(rpc.stream),
         exchange=behind(rpc.exchange),
     )
 
@@ -217,7 +213,7 @@ def _rpcs(gateway: Gateway) -> list[Rpc]:
         *_shared_memory(RegionRpcs(gateway, "system"), "SystemSharedMemory"),
         *_shared_memory(RegionRpcs(gateway, "cuda"), "CudaSharedMemory"),
         _by_task(_HEALTH, "Check", "health", health.check),
-        Rpc(_HEALTH, "Watch", "health", stream=health.watch),
+        Rpc(_HEALTH, "Watch", "health", exchange=health.watch),
     ]
 
 

@@ -8,9 +8,10 @@ watchers, models that have one are asked once a second.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator, AsyncIterator
 from typing import Any
 
+from zmqtriton_floor.errors import InternalError
 from zmqtriton_frontends.access.bearer_tokens import check_model, may_see
 from zmqtriton_frontends.gateway.gateway import Gateway
 from zmqtriton_frontends.gateway.readiness import Readiness
@@ -63,9 +64,15 @@ class Health:
         read(_CHECK_REQUEST, data)  # Triton ignores which service is asked for
         return _status(await self._readiness.of_server())
 
-    async def watch(self, data: bytes, _call: RpcCall) -> AsyncIterator[bytes]:
-        """Send the status now and at each change; end when the server stops."""
-        read(_CHECK_REQUEST, data)
+    async def watch(
+        self, requests: AsyncIterator[bytes], _call: RpcCall
+    ) -> AsyncGenerator[bytes, None]:
+        """Send the status now and at each change after one request; end when the server stops."""
+        async for data in requests:
+            read(_CHECK_REQUEST, data)
+            break
+        else:
+            raise InternalError("the request is missing")
         last: bool | None = None
         self._watchers += 1
         try:

@@ -53,33 +53,7 @@ from zmqtriton_frontends.tensors.arena_body import MIN_BYTES, ArenaBuffer
 _TURN_MESSAGES = 16
 
 
-class OneRequest(NativeCall):
-    """An RPC with one message from the client."""
-
-    def expire(self) -> None:
-        self._fail(DeadlineExceeded("the request did not come"))
-
-    def on_end(self) -> None:
-        if not self._has_request:
-            self._fail(InternalError("the request is missing"))
-
-    def _keep(self, message: Any) -> None:
-        """Reserve room for a request until its call ends. Raises NoRequestRoomError."""
-        size = len(message)
-        if size > FREE_REQUEST_BYTES:
-            self._request_room = kept = self.requests.another()
-            if not kept.take(size):
-                raise NoRequestRoomError
-
-    async def _inflated(self, message: Any) -> Any:
-        """Return a compressed request, inflated."""
-        rpc = self.context.rpc
-        if rpc.check is not None:
-            rpc.check(self)  # before anything is made of what it sends
-        return await opened(self, message)
-
-
-class UnaryCall(OneRequest):
+class UnaryCall(NativeCall):
     """One request, one response."""
 
     _is_asking = False
@@ -88,6 +62,13 @@ class UnaryCall(OneRequest):
     #: The RPC that the handler has begun to answer.
     _inference: PendingRpc | None = None
 
+    def expire(self) -> None:
+        self._fail(DeadlineExceeded("the request did not come"))
+
+    def on_end(self) -> None:
+        if not self._has_request:
+            self._fail(InternalError("the request is missing"))
+
     def on_message(self, is_compressed: bool, message: Any) -> None:
         self._has_request = self._has_all = True
         if type(message) is ArenaBuffer:
@@ -95,8 +76,11 @@ class UnaryCall(OneRequest):
         context = self.context
         self._is_asking = True
         try:
-            if is_compressed or context.rpc.keeps_request:
-                self._keep(message)
+            size = len(message) if is_compressed or context.rpc.keeps_request else 0
+            if size > FREE_REQUEST_BYTES:  # it stays until the call ends
+                self._request_room = kept = self.requests.another()
+                if not kept.take(size):
+                    raise NoRequestRoomError
             if is_compressed:
                 self._task = self._loop.create_task(self._ask_inflated(message))
             else:
@@ -106,16 +90,19 @@ class UnaryCall(OneRequest):
             self.set_exception(error)
 
     async def _ask_inflated(self, message: Any) -> None:
+        rpc = self.context.rpc
         try:
-            message = await self._inflated(message)
+            if rpc.check is not None:
+                rpc.check(self)  # before anything is made of what it sends
+            message = await opened(self, message)
             if self.context.large is not None and len(message) > INLINE_BYTES:
                 gather = self.context.answering.gather(message, holder(self.requests))
                 del message
                 self._gathered = await gather
                 message = self._gathered.data
             self._task = None
-            assert self.context.rpc.unary is not None
-            self._inference = self.context.rpc.unary(message, self, self)
+            assert rpc.unary is not None
+            self._inference = rpc.unary(message, self, self)
         except Exception as error:  # noqa: BLE001 - an edge, as above
             self.set_exception(error)
 
@@ -189,24 +176,6 @@ class UnaryCall(OneRequest):
         self._free()
 
 
-class WatchCall(OneRequest):
-    """One request, and many responses, as long as the client reads them."""
-
-    def on_message(self, is_compressed: bool, message: Any) -> None:
-        self._has_request = self._has_all = True
-        self._task = self._loop.create_task(self._survive(is_compressed, message))
-
-    async def _answer(self, *request: Any) -> None:
-        is_compressed, message = request
-        rpc = self.context.rpc
-        assert rpc.stream is not None
-        self._keep(message)
-        if is_compressed:
-            message = await self._inflated(message)
-        async for response in rpc.stream(bytes(message), self):
-            await self._send(response)
-
-
 class ExchangeCall(NativeCall):
     """Many requests, many responses."""
 
@@ -263,7 +232,7 @@ class ExchangeCall(NativeCall):
             del message
             yield whole.pop()  # which this does not keep while the next one is not wanted
 
-    async def _answer(self, *request: Any) -> None:
+    async def _answer(self) -> None:
         assert self.context.rpc.exchange is not None
         async with aclosing(self.context.rpc.exchange(self._requests(), self)) as responses:
             async for response in responses:
@@ -286,12 +255,7 @@ def begin_of(
     is_inference = rpc.category == INFERENCE
     if compression not in opening.accepts or not is_inference:
         compression = ""
-    kind: type[NativeCall] = UnaryCall
-    if rpc.exchange is not None:
-        kind = ExchangeCall
-    elif rpc.stream is not None:
-        kind = WatchCall
-    large = answering.large_body if is_inference and kind is UnaryCall else None
+    large = answering.large_body if is_inference and rpc.exchange is None else None
     whole_bytes = account.requests.max_message
     context = CallContext(
         opening,
@@ -305,4 +269,4 @@ def begin_of(
         CallFacts.of(opening.metadata, account.client.sequences),
         asyncio.get_running_loop(),
     )
-    return partial(kind, context)
+    return partial(UnaryCall if rpc.exchange is None else ExchangeCall, context)

@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import aclosing
 from pathlib import Path
 from typing import Any, NoReturn
@@ -23,7 +23,7 @@ from zmqtriton_floor.token_file import Grant
 from zmqtriton_frontends.access.bearer_tokens import HEADER
 from zmqtriton_frontends.gateway.gateway import Gateway
 from zmqtriton_frontends.grpc_api.call import Begin, CallFacts, Metadata, answered, client_error
-from zmqtriton_frontends.grpc_api.handlers import Rpc
+from zmqtriton_frontends.grpc_api.handlers import Exchange, Rpc
 from zmqtriton_frontends.grpc_api.inference.response import MAX_MESSAGE_BYTES
 from zmqtriton_frontends.grpc_api.transport.lifecycle import (
     FAR_S,
@@ -254,10 +254,8 @@ class GrpcioServer(Service):
         # no (de)serializer: grpc hands over bytes
         if rpc.unary is not None:
             return grpc.unary_unary_rpc_method_handler(self._unary(rpc, rpc.unary))
-        if rpc.exchange is not None:
-            return grpc.stream_stream_rpc_method_handler(self._responses(rpc, rpc.exchange))
-        assert rpc.stream is not None
-        return grpc.unary_stream_rpc_method_handler(self._responses(rpc, rpc.stream))
+        assert rpc.exchange is not None
+        return grpc.stream_stream_rpc_method_handler(self._exchange(rpc, rpc.exchange))
 
     def _unary(self, rpc: Rpc, begin: Begin) -> Callable[[bytes, Any], Awaitable[bytes]]:
         answering = self._answering
@@ -279,16 +277,16 @@ class GrpcioServer(Service):
 
         return serve
 
-    def _responses(
-        self, rpc: Rpc, handle: Callable[[Any, Any], Any]
-    ) -> Callable[[Any, Any], Awaitable[None]]:
+    def _exchange(
+        self, rpc: Rpc, handle: Exchange
+    ) -> Callable[[AsyncIterator[bytes], Any], Awaitable[None]]:
         # not a generator: grpc would leave closing it to the garbage collector
-        async def serve(request: Any, context: Any) -> None:
+        async def serve(requests: AsyncIterator[bytes], context: Any) -> None:
             if self._compression is not None and rpc.category == INFERENCE:
                 context.set_compression(self._compression)
             try:
                 call = GrpcCall(context, self._answering.ledger, self._port)
-                async with aclosing(handle(request, call)) as responses:
+                async with aclosing(handle(requests, call)) as responses:
                     async for response in responses:
                         await context.write(bytes(response))
                 return

@@ -283,10 +283,10 @@ class NativeCall(Http2Stream):
 
     # -------------------------------------------------------------- the answer
 
-    async def _survive(self, *request: Any) -> None:
+    async def _survive(self) -> None:
         """Answer in a task, and turn every fault into a status; call this once."""
         try:
-            await self._answer(*request)
+            await self._answer()
             if not self.has_ended:
                 by_status[OK] += 1
                 tail = self._tail
@@ -304,7 +304,7 @@ class NativeCall(Http2Stream):
                 by_status[CANCELLED] += 1
                 self.connection.reset(self, frames.CANCEL)
 
-    async def _answer(self, *request: Any) -> None:
+    async def _answer(self) -> None:
         """Run the handler and send its responses, without the trailers of a success."""
         raise NotImplementedError
 

@@ -86,7 +86,10 @@ class Watcher:
     """A client of Watch; `next()` is the next status it is told."""
 
     def __init__(self, health: Health) -> None:
-        self._stream: AsyncIterator[bytes] = health.watch(b"", FakeCall())
+        self._stream: AsyncIterator[bytes] = health.watch(self._ask(), FakeCall())
+
+    async def _ask(self) -> AsyncIterator[bytes]:
+        yield b""
 
     async def next(self) -> int:
         data = await asyncio.wait_for(self._stream.__anext__(), 10)
