@@ -10,23 +10,15 @@ from typing import Any, Protocol
 from zmqtriton_floor import wire
 from zmqtriton_floor.errors import Unsupported
 from zmqtriton_floor.hosts import ip_of
-from zmqtriton_frontends.process.ledger import ClientAccount
+from zmqtriton_frontends.process.room import Occupant
 
 _VERB = "connections"
 #: Tells by the values of a request whether it must end.
 IsMeant = Callable[[Sequence[str]], bool]
 
 
-class OpenConnection(Protocol):
+class OpenConnection(Occupant, Protocol):
     """One connection of a client."""
-
-    @property
-    def client(self) -> ClientAccount:
-        """Return the client of the connection."""
-
-    @property
-    def is_idle(self) -> bool:
-        """Return whether no request or stream is in progress."""
 
     @property
     def requests(self) -> int:

@@ -58,7 +58,7 @@ class Headers(Protocol):
     """The headers of a request, as the checks read them."""
 
     def header(self, name: bytes) -> str | None:
-        """Return the value of a header, given in lower case."""
+        """Return the value of a header, given in lower case; commas join repeated ones."""
 
 
 #: Returns the reason of a refusal; "" for a request that may go on.
