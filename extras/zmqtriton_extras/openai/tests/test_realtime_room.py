@@ -56,7 +56,7 @@ async def test_a_long_answer_has_room_and_gives_it_back(harness: HttpHarness, /)
             await asyncio.sleep(0.01)
         client.sendall(client_frame(CLOSE, (1000).to_bytes(2, "big")))
         await reading
-    while harness.connections.connections.has_any:
+    while harness.connections.connections.room:
         await asyncio.sleep(0.01)
 
 

@@ -5,13 +5,12 @@ from __future__ import annotations
 import asyncio
 import logging
 import socket
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from functools import partial
 from typing import Any
 
 from zmqtriton_floor.lazy_names import load_reference
 from zmqtriton_frontends.access import refusals
-from zmqtriton_frontends.gateway.client_report import Counts
 from zmqtriton_frontends.gateway.gateway import Gateway, is_followed
 from zmqtriton_frontends.http_api import app
 from zmqtriton_frontends.http_api.asgi.access import AccessRules, Route
@@ -25,7 +24,7 @@ from zmqtriton_frontends.process.ledger import Application, Ledger, with_share
 from zmqtriton_frontends.process.room import Room, max_connections
 from zmqtriton_frontends.process.turns import Turns
 from zmqtriton_frontends.serving.listener import Listener, Listeners, address_of
-from zmqtriton_frontends.serving.process import Service
+from zmqtriton_frontends.serving.process import Counts, Service
 
 _log = logging.getLogger(__name__)
 MAIN = "socket"
@@ -70,10 +69,6 @@ class Connections:
         """Make a connection for the loop; with `below` its transport encrypts for another."""
         return HttpConnection(self, self._application, self._inferences, below)
 
-    def make_other(self, application: Application, below: Any = None) -> HttpConnection:
-        """Make a connection to another application, which answers all requests itself."""
-        return HttpConnection(self, application)
-
     def add(self, connection: HttpConnection) -> None:
         if self.room.is_full and not self._make_room():
             self._is_full = True
@@ -113,10 +108,6 @@ class Connections:
         else:
             for listener in self.listeners:
                 listener.resume()  # if the last attempt failed
-
-    @property
-    def has_any(self) -> bool:
-        return bool(len(self.room))
 
     def end(self, *, is_followed: bool) -> None:
         """Let the next response on each connection be its last, even amid open sequences.
@@ -184,15 +175,16 @@ class HttpService(Service):
             ledger,
             asyncio.get_running_loop().time,
         )
+        self.room = room = connections.room
         handshakes = handshakes_of(settings.access.tls, "http", "http/1.1", PlainRequest)
         self._listeners = Listeners(
-            gateway, handshakes, lambda: connections.room.has_much, passed=int(is_passed)
+            gateway, handshakes, lambda: room.has_much, passed=int(is_passed)
         )
         for name, one in bound.items():
             if name == MAIN:
                 self._listeners.add(connections.make, one)
             else:
-                make = partial(connections.make_other, endpoints[name])
+                make = partial(HttpConnection, connections, endpoints[name], None)
                 self._listeners.add(make, one, is_secure=False)
         connections.listeners = self._listeners.all
 
@@ -203,12 +195,6 @@ class HttpService(Service):
             (f"{titles.get(name, '')}HTTPService", address_of(bound))
             for name, bound in self._bound.items()
         ]
-
-    def count_connections(self) -> int:
-        return len(self._connections.room)
-
-    def open_connections(self) -> Iterable[HttpConnection]:
-        return self._connections.room
 
     def counts(self) -> Counts:
         return {
@@ -232,7 +218,7 @@ class HttpService(Service):
 
     def end_idle(self) -> bool:
         self._connections.end_still(_STILL_S)
-        return not self._connections.has_any
+        return not self.room
 
     async def close(self) -> None:
         self._connections.close()

@@ -268,7 +268,7 @@ async def test_a_client_that_has_left_has_its_request_ended(
 
     writer.close()
 
-    while not held.is_cancelled or party.connections.has_any:
+    while not held.is_cancelled or party.connections.room:
         await asyncio.sleep(0.01)
 
 
@@ -335,7 +335,7 @@ async def test_who_stalls_and_stays_is_told_once_and_then_cut_off(
         await party.run_loop()
 
     assert 1 == (await reader.read()).count(b"HTTP/1.1 408 ")
-    assert not party.connections.has_any
+    assert not party.connections.room
 
 
 @scenario(play)
