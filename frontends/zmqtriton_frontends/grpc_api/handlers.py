@@ -7,6 +7,7 @@ in the table with UNIMPLEMENTED.
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable, Coroutine
+from functools import partial
 from typing import Any, NamedTuple, Protocol
 
 from google.protobuf.json_format import ParseDict
@@ -29,12 +30,8 @@ from zmqtriton_frontends.grpc_api.call import (
     by_task,
     source_of,
 )
-from zmqtriton_frontends.grpc_api.control.administration import (
-    RegionRpcs,
-    RepositoryRpcs,
-    SettingsRpcs,
-)
-from zmqtriton_frontends.grpc_api.control.metadata import Health, MetadataRpcs
+from zmqtriton_frontends.grpc_api.control import administration, metadata
+from zmqtriton_frontends.grpc_api.control.metadata import Health
 from zmqtriton_frontends.grpc_api.control.reading import read
 from zmqtriton_frontends.grpc_api.control.reflection import Reflection, refuse
 from zmqtriton_frontends.grpc_api.inference.convert import serialize
@@ -167,19 +164,21 @@ def _reflection(gateway: Gateway) -> list[Rpc]:
 
 
 def _rpcs(gateway: Gateway) -> list[Rpc]:
-    health, models = Health(gateway), MetadataRpcs(gateway)
-    settings = SettingsRpcs(gateway)
-    repository, inference, streaming = (
-        RepositoryRpcs(gateway),
-        ModelInfer(gateway),
-        Streaming(gateway),
-    )
+    health, inference, streaming = Health(gateway), ModelInfer(gateway), Streaming(gateway)
     return [
         _by_messages(_INFERENCE, "ServerLive", "health", health.live),
         _by_messages(_INFERENCE, "ServerReady", "health", health.ready),
         _by_messages(_INFERENCE, "ModelReady", "health", health.model_ready, names_model=True),
-        _by_messages(_INFERENCE, "ServerMetadata", "metadata", models.server_metadata),
-        _by_messages(_INFERENCE, "ModelMetadata", "metadata", models.metadata, names_model=True),
+        _by_messages(
+            _INFERENCE, "ServerMetadata", "metadata", partial(metadata.server_metadata, gateway)
+        ),
+        _by_messages(
+            _INFERENCE,
+            "ModelMetadata",
+            "metadata",
+            partial(metadata.model_metadata, gateway),
+            names_model=True,
+        ),
         Rpc(_INFERENCE, "ModelInfer", "inference", inference.begin, names_model=True),
         Rpc(
             _INFERENCE,
@@ -189,29 +188,55 @@ def _rpcs(gateway: Gateway) -> list[Rpc]:
             names_model=True,
             drain=streaming.drain,
         ),
-        _by_task(_INFERENCE, "ModelConfig", "model-config", models.config, names_model=True),
-        _by_messages(
-            _INFERENCE, "ModelStatistics", "statistics", models.statistics, names_model=True
+        _by_task(
+            _INFERENCE,
+            "ModelConfig",
+            "model-config",
+            partial(metadata.model_config, gateway),
+            names_model=True,
         ),
-        _by_messages(_INFERENCE, "RepositoryIndex", "model-repository", repository.index),
+        _by_messages(
+            _INFERENCE,
+            "ModelStatistics",
+            "statistics",
+            partial(metadata.model_statistics, gateway),
+            names_model=True,
+        ),
+        _by_messages(
+            _INFERENCE,
+            "RepositoryIndex",
+            "model-repository",
+            partial(administration.repository_index, gateway),
+        ),
         _by_task(
             _INFERENCE,
             "RepositoryModelLoad",
             "model-repository",
-            _named(repository.load),
+            _named(partial(administration.load_model, gateway)),
             names_model=True,
         ),
         _by_messages(
             _INFERENCE,
             "RepositoryModelUnload",
             "model-repository",
-            _named(repository.unload),
+            _named(partial(administration.unload_model, gateway)),
             names_model=True,
         ),
-        _by_messages(_INFERENCE, "TraceSetting", "trace", _named(settings.trace), names_model=True),
-        _by_messages(_INFERENCE, "LogSettings", "logging", _named(settings.log)),
-        *_shared_memory(RegionRpcs(gateway, "system"), "SystemSharedMemory"),
-        *_shared_memory(RegionRpcs(gateway, "cuda"), "CudaSharedMemory"),
+        _by_messages(
+            _INFERENCE,
+            "TraceSetting",
+            "trace",
+            _named(partial(administration.trace_setting, gateway)),
+            names_model=True,
+        ),
+        _by_messages(
+            _INFERENCE,
+            "LogSettings",
+            "logging",
+            _named(partial(administration.log_settings, gateway)),
+        ),
+        *_shared_memory(gateway, "system", "SystemSharedMemory"),
+        *_shared_memory(gateway, "cuda", "CudaSharedMemory"),
         _by_task(_HEALTH, "Check", "health", health.check),
         Rpc(_HEALTH, "Watch", "health", exchange=health.watch),
     ]
@@ -254,9 +279,12 @@ def _named(handle: Any) -> Any:
     return named
 
 
-def _shared_memory(memory: RegionRpcs, name: str) -> list[Rpc]:
+def _shared_memory(gateway: Gateway, kind: str, name: str) -> list[Rpc]:
     return [
-        _by_messages(_INFERENCE, f"{name}Status", "shared-memory", memory.status),
-        _by_messages(_INFERENCE, f"{name}Register", "shared-memory", memory.register),
-        _by_messages(_INFERENCE, f"{name}Unregister", "shared-memory", memory.unregister),
+        _by_messages(_INFERENCE, f"{name}{verb}", "shared-memory", partial(handle, gateway, kind))
+        for verb, handle in (
+            ("Status", administration.region_status),
+            ("Register", administration.register_region),
+            ("Unregister", administration.unregister_region),
+        )
     ]

@@ -38,33 +38,29 @@ _LOG_KINDS = {
 _FIELDS = {bool: "bool_param", int: "uint32_param", str: "string_param"}
 
 
-class RepositoryRpcs:
-    """RepositoryIndex, RepositoryModelLoad, RepositoryModelUnload."""
+async def repository_index(gateway: Gateway, request: Any, call: RpcCall) -> dict[str, Any]:
+    entries = await gateway.call("index", {"ready": _addressed(request).ready})
+    return {"models": visible_entries(entries, call.grant)}
 
-    def __init__(self, gateway: Gateway) -> None:
-        self._gateway = gateway
 
-    async def index(self, request: Any, call: RpcCall) -> dict[str, Any]:
-        entries = await self._gateway.call("index", {"ready": _addressed(request).ready})
-        return {"models": visible_entries(entries, call.grant)}
+async def load_model(gateway: Gateway, data: bytes, call: RpcCall) -> bytes:
+    """Read and answer a message that may be large; an empty response has no bytes."""
+    request, large = await read_load(data, call)
+    check_model(call.grant, _addressed(request).model_name)
+    parameters, files = _load_parameters(request)
+    files.update(large)
+    with places_hidden(call.grant, request.model_name):
+        await load(gateway, request.model_name, parameters, files)
+    return b""
 
-    async def load(self, data: bytes, call: RpcCall) -> bytes:
-        """Read and answer a message that may be large; an empty response has no bytes."""
-        request, large = await read_load(data, call)
-        check_model(call.grant, _addressed(request).model_name)
-        parameters, files = _load_parameters(request)
-        files.update(large)
-        with places_hidden(call.grant, request.model_name):
-            await load(self._gateway, request.model_name, parameters, files)
-        return b""
 
-    async def unload(self, request: Any, call: RpcCall) -> dict[str, Any]:
-        check_model(call.grant, _addressed(request).model_name)
-        has_dependents = _unload_dependents(request)
-        check_unload(call.grant, has_dependents=has_dependents)
-        arguments = {"model": request.model_name, "unload_dependents": has_dependents}
-        await self._gateway.call("unload", arguments)
-        return {}
+async def unload_model(gateway: Gateway, request: Any, call: RpcCall) -> dict[str, Any]:
+    check_model(call.grant, _addressed(request).model_name)
+    has_dependents = _unload_dependents(request)
+    check_unload(call.grant, has_dependents=has_dependents)
+    arguments = {"model": request.model_name, "unload_dependents": has_dependents}
+    await gateway.call("unload", arguments)
+    return {}
 
 
 def _addressed(request: Any) -> Any:
@@ -100,28 +96,22 @@ def _unload_dependents(request: Any) -> bool:
     return bool(parameter.bool_param)
 
 
-class SettingsRpcs:
-    """LogSettings and TraceSetting; a request without settings changes nothing."""
+async def log_settings(gateway: Gateway, request: Any, _call: RpcCall) -> dict[str, Any]:
+    changes = _log_changes(request.settings)
+    settings = await gateway.call("log.settings", {"changes": changes})
+    return {"settings": {key: {_FIELDS[type(one)]: one} for key, one in settings.items()}}
 
-    def __init__(self, gateway: Gateway) -> None:
-        self._gateway = gateway
 
-    async def log(self, request: Any, _call: RpcCall) -> dict[str, Any]:
-        changes = _log_changes(request.settings)
-        settings = await self._gateway.call("log.settings", {"changes": changes})
-        return {"settings": {key: {_FIELDS[type(one)]: one} for key, one in settings.items()}}
-
-    async def trace(self, request: Any, call: RpcCall) -> dict[str, Any]:
-        check_target(call.grant, CONTROL, request.model_name)
-        trace_settings.check_model(self._gateway, request.model_name)
-        trace_settings.check_names(request.settings)
-        changes = _trace_changes(request.settings)
-        settings = await trace_settings.apply(self._gateway, request.model_name, changes)
-        shown = {
-            key: {"value": value if type(value) is list else [value]}
-            for key, value in settings.items()
-        }
-        return {"settings": shown}
+async def trace_setting(gateway: Gateway, request: Any, call: RpcCall) -> dict[str, Any]:
+    check_target(call.grant, CONTROL, request.model_name)
+    trace_settings.check_model(gateway, request.model_name)
+    trace_settings.check_names(request.settings)
+    changes = _trace_changes(request.settings)
+    settings = await trace_settings.apply(gateway, request.model_name, changes)
+    shown = {
+        key: {"value": value if type(value) is list else [value]} for key, value in settings.items()
+    }
+    return {"settings": shown}
 
 
 def _log_changes(settings: Any) -> dict[str, Any]:
@@ -156,32 +146,34 @@ def _trace_changes(settings: Any) -> dict[str, Any]:
     return changes
 
 
-class RegionRpcs:
-    """The three RPCs of one kind: "system" or "cuda"."""
+async def region_status(
+    gateway: Gateway, kind: str, request: Any, _call: RpcCall
+) -> dict[str, Any]:
+    regions = await _ask(gateway, kind, "status", request)
+    return {"regions": {region["name"]: region for region in regions}}
 
-    def __init__(self, gateway: Gateway, kind: str) -> None:
-        self._gateway = gateway
-        self._kind = kind
 
-    async def status(self, request: Any, _call: RpcCall) -> dict[str, Any]:
-        regions = await self._ask("status", request)
-        return {"regions": {region["name"]: region for region in regions}}
+async def register_region(
+    gateway: Gateway, kind: str, request: Any, call: RpcCall
+) -> dict[str, Any]:
+    details: dict[str, Any] = {"byte_size": request.byte_size}
+    if kind == "system":
+        details |= {"key": request.key, "offset": request.offset}
+        details["user"] = await user_of(*call.ends)
+    else:
+        handle = base64.b64encode(request.raw_handle).decode()
+        details |= {"raw_handle": handle, "device_id": request.device_id}
+    await _ask(gateway, kind, "register", request, **details)
+    return {}
 
-    async def register(self, request: Any, call: RpcCall) -> dict[str, Any]:
-        details: dict[str, Any] = {"byte_size": request.byte_size}
-        if self._kind == "system":
-            details |= {"key": request.key, "offset": request.offset}
-            details["user"] = await user_of(*call.ends)
-        else:
-            handle = base64.b64encode(request.raw_handle).decode()
-            details |= {"raw_handle": handle, "device_id": request.device_id}
-        await self._ask("register", request, **details)
-        return {}
 
-    async def unregister(self, request: Any, _call: RpcCall) -> dict[str, Any]:
-        await self._ask("unregister", request)
-        return {}
+async def unregister_region(
+    gateway: Gateway, kind: str, request: Any, _call: RpcCall
+) -> dict[str, Any]:
+    await _ask(gateway, kind, "unregister", request)
+    return {}
 
-    async def _ask(self, verb: str, request: Any, **details: Any) -> Any:
-        arguments = {"kind": self._kind, "name": request.name, **details}
-        return await self._gateway.call(f"regions.{verb}", arguments)
+
+async def _ask(gateway: Gateway, kind: str, verb: str, request: Any, **details: Any) -> Any:
+    arguments = {"kind": kind, "name": request.name, **details}
+    return await gateway.call(f"regions.{verb}", arguments)

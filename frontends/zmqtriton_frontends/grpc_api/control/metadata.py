@@ -139,38 +139,35 @@ def _status(is_ready: bool) -> bytes:
     return serialize(_CHECK(status="SERVING" if is_ready else "NOT_SERVING"))
 
 
-class MetadataRpcs:
-    """ServerMetadata, ModelMetadata, ModelConfig, ModelStatistics."""
+async def server_metadata(gateway: Gateway, _request: Any, _call: RpcCall) -> dict[str, Any]:
+    server = gateway.settings.server
+    return {
+        "name": server.id,
+        "version": server.server_version,
+        "extensions": server.extensions,
+    }
 
-    def __init__(self, gateway: Gateway) -> None:
-        self._gateway = gateway
 
-    async def server_metadata(self, _request: Any, _call: RpcCall) -> dict[str, Any]:
-        server = self._gateway.settings.server
-        return {
-            "name": server.id,
-            "version": server.server_version,
-            "extensions": server.extensions,
-        }
+async def model_metadata(gateway: Gateway, request: Any, call: RpcCall) -> dict[str, Any]:
+    check_model(call.grant, request.name)
+    catalogue = gateway.catalogue
+    return await catalogue.attempt(lambda: catalogue.metadata(request.name, request.version))
 
-    async def metadata(self, request: Any, call: RpcCall) -> dict[str, Any]:
+
+async def model_config(gateway: Gateway, data: bytes, call: RpcCall) -> bytes:
+    """Answer with the bytes that the supervisor has made."""
+    request = read(_CONFIG_REQUEST, data)
+    check_model(call.grant, request.name)
+    catalogue = gateway.catalogue
+    model = await catalogue.attempt(lambda: catalogue.find(request.name, request.version))
+    return field(_CONFIG, model.config_proto)
+
+
+async def model_statistics(gateway: Gateway, request: Any, call: RpcCall) -> dict[str, Any]:
+    if request.name:
         check_model(call.grant, request.name)
-        catalogue = self._gateway.catalogue
-        return await catalogue.attempt(lambda: catalogue.metadata(request.name, request.version))
-
-    async def config(self, data: bytes, call: RpcCall) -> bytes:
-        """Answer with the bytes that the supervisor has made."""
-        request = read(_CONFIG_REQUEST, data)
-        check_model(call.grant, request.name)
-        catalogue = self._gateway.catalogue
-        model = await catalogue.attempt(lambda: catalogue.find(request.name, request.version))
-        return field(_CONFIG, model.config_proto)
-
-    async def statistics(self, request: Any, call: RpcCall) -> dict[str, Any]:
-        if request.name:
-            check_model(call.grant, request.name)
-        self._gateway.catalogue.check_counted(request.name, request.version)
-        is_one = request.name and request.version
-        version = Catalogue.parse_version(request.version) if is_one else -1
-        answer = await self._gateway.statistics(request.name, version)
-        return {"model_stats": [s for s in answer["model_stats"] if may_see(call.grant, s["name"])]}
+    gateway.catalogue.check_counted(request.name, request.version)
+    is_one = request.name and request.version
+    version = Catalogue.parse_version(request.version) if is_one else -1
+    answer = await gateway.statistics(request.name, version)
+    return {"model_stats": [s for s in answer["model_stats"] if may_see(call.grant, s["name"])]}
