@@ -34,7 +34,6 @@ from zmqtriton_frontends.grpc_api.transport.lifecycle import (
 from zmqtriton_frontends.grpc_api.transport.message_framing import (
     PREFIX_BYTES,
     Assembly,
-    Body,
     Message,
     inflate,
     prefix,
@@ -47,6 +46,7 @@ from zmqtriton_frontends.process import codecs
 from zmqtriton_frontends.process.client_progress import UNSENT_BYTES
 from zmqtriton_frontends.process.ledger import Share
 from zmqtriton_frontends.process.peer_user import Endpoint, place_of
+from zmqtriton_frontends.tensors.arena_body import ArenaBody
 
 #: Seconds that a client may keep the memory that its response lies in.
 PATIENCE_S = 1.0
@@ -69,7 +69,7 @@ class CallContext(NamedTuple):
     #: Returns what the transport knows of the connection, by names.
     info: Callable[[str], Any]
     #: Makes the body of a large request that lies elsewhere.
-    large: Callable[[int], Body] | None
+    large: Callable[[int], ArenaBody] | None
     #: Bytes of the largest message that is not received there.
     whole_bytes: int
     facts: CallFacts
