@@ -52,8 +52,9 @@ def enum(name: str) -> Any:
     return POOL.FindEnumTypeByName(name)
 
 
-def _methods(service: Any) -> list[Method]:
-    return [
+#: Full service name -> its methods, in the order of the .proto file.
+SERVICES: dict[str, list[Method]] = {
+    name: [
         Method(
             method.name,
             message(method.input_type.full_name),
@@ -61,13 +62,8 @@ def _methods(service: Any) -> list[Method]:
             method.client_streaming,
             method.server_streaming,
         )
-        for method in service.methods
+        for method in POOL.FindServiceByName(name).methods
     ]
-
-
-#: Full service name -> its methods, in the order of the .proto file.
-SERVICES: dict[str, list[Method]] = {
-    name: _methods(POOL.FindServiceByName(name))
     for name in (f"{f.package}.{s.name}" for f in _FILES.file for s in f.service)
 }
 

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 from zmqtriton_floor.errors import ZmqTritonError
 from zmqtriton_floor.settings.offers import Hook
 from zmqtriton_floor.token_file import Grant
-from zmqtriton_floor.wire import ANY_VERSION
+from zmqtriton_floor.wire import ANY_VERSION, BYTE_WINDOW
 from zmqtriton_frontends.access.bearer_tokens import check_model
 from zmqtriton_frontends.entrance.ask import (
     Ask,
@@ -214,7 +214,8 @@ class Entrance:
         The model makes as many responses as `arrivals` has room for; None: as many as are read.
         """
         if arrivals is not None:
-            checked = checked.with_arrivals(arrivals)
+            options = checked.options._replace(flags=checked.options.flags | BYTE_WINDOW)
+            checked = checked._replace(options=options, arrivals=arrivals)
         items, observer = self.gateway.stream(checked), checked.observer
         return items if observer is None else followed(items, observer, self._sending)
 

@@ -28,6 +28,7 @@ from zmqtriton_frontends.gateway.supervisor_line import SupervisorLine
 from zmqtriton_frontends.gateway.token_marks import TokenMarks
 from zmqtriton_frontends.inference.admission import CheckedRequest
 from zmqtriton_frontends.inference.catalogue import CATALOGUE_MESSAGES, CUT, STOPPING, Catalogue
+from zmqtriton_frontends.inference.client_regions import NO_PLACES
 from zmqtriton_frontends.inference.stage_times import Stages
 from zmqtriton_frontends.inference.trace_sampling import Traces
 from zmqtriton_frontends.process import request_log
@@ -190,7 +191,7 @@ class Gateway:
         if request.places:
             with self.catalogue.regions.claim(request.places) as claim:
                 claim.keep_inputs(request.body.inputs)
-                lending = request.without_places()
+                lending = request._replace(places=NO_PLACES)  # written here
                 if claim.is_on_gpu:
                     lending = lending.with_claim(claim, lends_files=False)
                 async with aclosing(self.stream(lending)) as items:
