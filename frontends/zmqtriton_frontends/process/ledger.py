@@ -24,10 +24,6 @@ from typing import Any
 from zmqtriton_frontends.process.client_progress import ClientProgress
 from zmqtriton_frontends.process.futures import wake
 
-#: The keys of a request's share, and of its client, in its scope.
-SHARE = "zmqtriton.request_share"
-CLIENT = "zmqtriton.client"
-
 #: Bytes that a small client may hold, and the part of the budget, an eighth, that is kept for
 #: small clients.
 SMALL_BYTES = 256 << 10
@@ -366,16 +362,3 @@ class Ledger:
                 client.end()
         if budget.waiting:
             budget.wake()
-
-
-def with_share(application: Application, book: Book) -> Application:
-    """Give each request of an ASGI application a share."""
-
-    async def serve(scope: Any, receive: Any, send: Any) -> None:
-        scope[SHARE] = share = Share(book, scope[CLIENT])
-        try:
-            await application(scope, receive, send)
-        finally:
-            share.release()
-
-    return serve

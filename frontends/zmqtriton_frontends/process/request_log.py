@@ -6,7 +6,6 @@ If the log is off, a request costs only a look at `is_on`.
 from __future__ import annotations
 
 import logging
-from typing import Any
 
 from zmqtriton_floor import logs
 from zmqtriton_floor.settings.codec import decode
@@ -62,15 +61,3 @@ def log_refusal(own_id: str, text: str) -> None:
     """Log an inference that is refused before it is sent; `own_id` is the client's id for it."""
     if is_on:
         _log.debug("[request id: %s] Infer failed: %s", own_id or "<id_unknown>", text)
-
-
-def with_request_log(app: Any) -> Any:
-    """Wrap an ASGI application, so that each request is logged while verbose lines are on."""
-
-    async def application(scope: Any, receive: Any, send: Any) -> None:
-        if is_on and scope["type"] == "http":
-            raw = scope.get("raw_path") or scope["path"].encode()
-            log_request(scope["method"], raw.decode("latin-1"))
-        await app(scope, receive, send)
-
-    return application

@@ -18,9 +18,8 @@ from zmqtriton_frontends.http_api.extension import EndpointParts
 from zmqtriton_frontends.http_api.server import channel
 from zmqtriton_frontends.http_api.server.connection import HttpConnection
 from zmqtriton_frontends.http_api.server.inference_heads import InferenceHeads
-from zmqtriton_frontends.process import request_log
 from zmqtriton_frontends.process.handshakes import handshakes_of
-from zmqtriton_frontends.process.ledger import Application, Ledger, with_share
+from zmqtriton_frontends.process.ledger import Application, Ledger
 from zmqtriton_frontends.process.room import Room, max_connections
 from zmqtriton_frontends.process.turns import Turns
 from zmqtriton_frontends.serving.listener import Listener, Listeners, address_of
@@ -164,11 +163,7 @@ class HttpService(Service):
         self.ledger = ledger = Ledger(settings.memory.client_bytes // processes)
         table, access = app.routes(gateway), AccessRules(settings)
         self.tokens = access.tokens
-        served = all_endpoints(bound, gateway, build(gateway, table, access), access)
-        endpoints = {
-            name: with_share(request_log.with_request_log(application), ledger.requests)
-            for name, application in served.items()
-        }
+        endpoints = all_endpoints(bound, gateway, build(gateway, table, access), access)
         self._connections = connections = Connections(
             endpoints[MAIN],
             app.inference_heads(gateway, table, access),
