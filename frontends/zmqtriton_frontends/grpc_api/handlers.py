@@ -79,7 +79,7 @@ class Rpc(NamedTuple):
     names_model: bool = False
     #: Raises if the client may not call this. The handler does so, too; a transport may ask before
     #: it receives a large request.
-    check: Callable[[RpcCall], RpcCall] | None = None
+    check: Callable[[RpcCall], None] | None = None
     #: Called when the server stops: ends what may go on for as long as a client likes.
     drain: Callable[[], None] = lambda: None
 
@@ -88,68 +88,51 @@ def table(gateway: Gateway, tokens: BearerTokens | None) -> list[Rpc]:
     """Return all RPCs, answered through this gateway, with the checks of keys and tokens."""
     restrictions = by_category(gateway.settings.access.restrictions)
     return [
-        _restricted(_with_token(rpc, tokens), restrictions.get(rpc.category))
+        _checked(rpc, restrictions.get(rpc.category), tokens)
         for rpc in [*_rpcs(gateway), *_reflection(gateway)]
     ]
 
 
-def _restricted(rpc: Rpc, restriction: RequiredHeader | None) -> Rpc:
-    if restriction is None:
-        return rpc
-
-    def check(call: RpcCall) -> RpcCall:
-        values = [
-            value if isinstance(value, bytes) else value.encode()
-            for name, value in call.metadata
-            if name == restriction.name
-        ]
-        if not restriction.admits(values):
-            refusals.counts[refusals.KEY] += 1
-            raise Unavailable(
-                f"This protocol is restricted, expecting header '{restriction.header}'"
-                + restriction.why_not(values)
-            )
-        return call
-
-    return _checked(rpc, check)
+def _check_key(restriction: RequiredHeader, call: RpcCall) -> None:
+    values = [
+        value if isinstance(value, bytes) else value.encode()
+        for name, value in call.metadata
+        if name == restriction.name
+    ]
+    if not restriction.admits(values):
+        refusals.counts[refusals.KEY] += 1
+        raise Unavailable(
+            f"This protocol is restricted, expecting header '{restriction.header}'"
+            + restriction.why_not(values)
+        )
 
 
-def _with_token(rpc: Rpc, tokens: BearerTokens | None) -> Rpc:
+def _checked(rpc: Rpc, restriction: RequiredHeader | None, tokens: BearerTokens | None) -> Rpc:
+    """Return the RPC with the checks of its key and of the client's token before each call."""
     is_index = rpc.method == "RepositoryIndex"
     need = need_of(rpc.category, names_model=rpc.names_model, is_index=is_index)
-    if tokens is None or need == OPEN:
+    if restriction is None and (tokens is None or need == OPEN):
         return rpc
 
-    def check(call: RpcCall) -> RpcCall:
-        model = None if rpc.names_model else ""
-        call.grant = tokens.check(call.authorization, call.ends[0].host, need, model)
-        return call
-
-    return _checked(rpc, check)
-
-
-def _checked(rpc: Rpc, check: Callable[[RpcCall], RpcCall]) -> Rpc:
-    """Return the RPC with a check before each call; its handler gets the check's result."""
-
-    def checked(call: RpcCall) -> RpcCall:
+    def check(call: RpcCall) -> None:
         try:
-            return check(call)
+            if restriction is not None:
+                _check_key(restriction, call)
+            if tokens is not None and need != OPEN:
+                model = None if rpc.names_model else ""
+                call.grant = tokens.check(call.authorization, call.ends[0].host, need, model)
         except ZmqTritonError as error:
             refusals.report(source_of(call, rpc.method), error)
             raise
 
     def behind(handle: Any) -> Any:
         def ask(data: Any, call: RpcCall, *answer: Any) -> Any:
-            return handle(data, checked(call), *answer)
+            check(call)
+            return handle(data, call, *answer)
 
         return handle and ask
 
-    before = rpc.check
-    return rpc._replace(
-        check=checked if before is None else lambda call: before(checked(call)),
-        unary=behind(rpc.unary),
-        exchange=behind(rpc.exchange),
-    )
+    return rpc._replace(check=check, unary=behind(rpc.unary), exchange=behind(rpc.exchange))
 
 
 def _reflection(gateway: Gateway) -> list[Rpc]:
