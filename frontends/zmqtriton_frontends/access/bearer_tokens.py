@@ -42,14 +42,12 @@ _log = logging.getLogger(__name__)
 
 #: The header in lower case, which is also the key of gRPC's metadata.
 HEADER = "authorization"
+#: The same as it arrives over HTTP.
+RAW_HEADER = HEADER.encode()
 _LOOK_EVERY_S = 1.0
 _SCHEME = "bearer"
 #: Scopes whose calls concern the whole server if they name no model.
 _OF_SERVER = frozenset({CONTROL, METRICS})
-_MISSING = "This server needs a token, expecting header 'Authorization: Bearer TOKEN'"
-_UNKNOWN = "The token is not known to this server"
-_EXPIRED = "The token has expired"
-_SEVERAL = "Only one token may be presented"
 
 Mark = tuple[int, ...]
 #: The grants in the file, or why it cannot be used.
@@ -194,7 +192,10 @@ class BearerTokens:
     def _refuse(self, values: Sequence[str], address: str) -> NoReturn:
         tokens = [token for token in map(_token_in, values) if token is not None]
         if not tokens:
-            raise Unauthenticated(_MISSING, refusals.MISSING)
+            raise Unauthenticated(
+                "This server needs a token, expecting header 'Authorization: Bearer TOKEN'",
+                refusals.MISSING,
+            )
         failure = self._failures.add(address, time.monotonic())
         if failure.begins_burst:
             _log.warning(
@@ -205,10 +206,10 @@ class BearerTokens:
         if failure.wait_s:
             raise TooManyFailures(failure.wait_s)
         if len(values) > 1:
-            raise Unauthenticated(_SEVERAL, refusals.SEVERAL)
+            raise Unauthenticated("Only one token may be presented", refusals.SEVERAL)
         if token_file.Grant.digest_of(tokens[0]) in self._expired:
-            raise Unauthenticated(_EXPIRED, refusals.EXPIRED)
-        raise Unauthenticated(_UNKNOWN, refusals.UNKNOWN)
+            raise Unauthenticated("The token has expired", refusals.EXPIRED)
+        raise Unauthenticated("The token is not known to this server", refusals.UNKNOWN)
 
     # ---------------------------------------------------------------- the file
 
@@ -319,7 +320,7 @@ def authorization_in(header: Callable[[bytes], str | None]) -> list[str]:
 
     A page in a browser can name subprotocols of a WebSocket, but can set no other header.
     """
-    value = header(HEADER.encode())
+    value = header(RAW_HEADER)
     if value is not None:
         return [value]
     offers = (header(b"sec-websocket-protocol") or "").split(",")

@@ -351,7 +351,7 @@ class Gateway:
 
     def _take_welcome(self, welcome: wire.Welcome) -> None:
         self.catalogue.has_broker = True
-        self._broker.welcomed(welcome.epoch)
+        self._broker.welcome_epoch = welcome.epoch
         wake(self._welcomed)
 
     def _take_stages(self, message: wire.StageTimes | wire.Progress) -> None:

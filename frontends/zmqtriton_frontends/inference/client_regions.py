@@ -261,20 +261,18 @@ def flags_of_inputs(body: RequestBody) -> int:
     return 0
 
 
+@dataclass(slots=True, eq=False)
 class RegionContents:
     """Bytes of a region, not yet read; a tensor's data until they are.
 
     Used with `with`: the region stays open in the block.
     """
 
-    __slots__ = ("_position", "_size", "is_stored_over", "region")
-
-    def __init__(self, region: Region, position: int, size: int) -> None:
-        self.region = region
-        self._position = position
-        self._size = size
-        #: Responses are written there while the model may still read the input.
-        self.is_stored_over = False
+    region: Region
+    _position: int
+    _size: int
+    #: Responses are written there while the model may still read the input.
+    is_stored_over: bool = False
 
     def __len__(self) -> int:
         return self._size

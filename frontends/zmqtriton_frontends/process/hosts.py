@@ -14,7 +14,6 @@ from collections.abc import Iterable
 from zmqtriton_floor.hosts import ip_of, is_loopback
 
 _HOST = re.compile(r"(?:\[([0-9A-Fa-f:.]+)\]|([A-Za-z0-9_.-]+))(?::[0-9]{0,5})?")
-_LOCAL = "localhost"
 #: The longest name of DNS; clients get no more of theirs back.
 _LONGEST_NAME = 253
 
@@ -40,7 +39,7 @@ class AllowedHosts:
         if not self.is_checked:
             return True
         name = host_name(host)
-        return name is not None and (is_address(name) or name == _LOCAL or name in self._names)
+        return name is not None and (is_address(name) or name == "localhost" or name in self._names)
 
 
 def host_refusal(host: str) -> str:

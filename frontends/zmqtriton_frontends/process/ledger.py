@@ -19,6 +19,7 @@ import asyncio
 from collections import deque
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
+from dataclasses import dataclass, field
 from typing import Any
 
 from zmqtriton_frontends.process.client_progress import ClientProgress
@@ -44,18 +45,18 @@ BORROWED_BYTES = 64 << 20
 Application = Callable[[Any, Any, Any], Awaitable[None]]
 
 
+@dataclass(eq=False)
 class HeldBytes:
     """All held bytes of the process."""
 
-    def __init__(self, limit: int) -> None:
-        self.limit = limit
-        self.held = 0
-        #: Bytes that are borrowed in addition to the share.
-        self.borrowed = 0
-        #: Largest size that was refused since the last check, in bytes.
-        self.missing = 0
-        #: Futures that wait until less is held.
-        self.waiting: deque[asyncio.Future[None]] = deque()
+    limit: int
+    held: int = 0
+    #: Bytes that are borrowed in addition to the share.
+    borrowed: int = 0
+    #: Largest size that was refused since the last check, in bytes.
+    missing: int = 0
+    #: Futures that wait until less is held.
+    waiting: deque[asyncio.Future[None]] = field(default_factory=deque)
 
     def wake(self) -> None:
         """Wake all waiting calls, which then try to get room again."""
@@ -126,15 +127,13 @@ class Book:
         return total <= left - part
 
 
+@dataclass(slots=True, eq=False)
 class Address:
     """All clients of one address."""
 
-    __slots__ = ("borrowed", "clients", "held")
-
-    def __init__(self) -> None:
-        self.clients = 0
-        self.held = 0
-        self.borrowed = 0
+    clients: int = 0
+    held: int = 0
+    borrowed: int = 0
 
 
 class ClientAccount:

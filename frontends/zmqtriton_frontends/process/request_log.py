@@ -12,13 +12,12 @@ from zmqtriton_floor.settings.codec import decode
 
 _log = logging.getLogger(__name__)
 
-#: Methods as numbered by the HTTP library that Triton uses.
+#: Methods as numbered by the HTTP library that Triton uses; 16 is any other.
 _METHODS = {
     **{"GET": 0, "HEAD": 1, "POST": 2, "PUT": 3, "DELETE": 4, "MKCOL": 5, "COPY": 6, "MOVE": 7},
     **{"OPTIONS": 8, "PROPFIND": 9, "PROPPATCH": 10, "LOCK": 11, "UNLOCK": 12, "TRACE": 13},
     **{"CONNECT": 14, "PATCH": 15},
 }
-_UNKNOWN = 16
 
 #: Verbose lines are written.
 is_on = False
@@ -46,7 +45,7 @@ def change(document: str) -> None:
 
 def log_request(method: str, path: str) -> None:
     """Log a request over HTTP."""
-    _log.debug("HTTP request: %d %s", _METHODS.get(method, _UNKNOWN), path)
+    _log.debug("HTTP request: %d %s", _METHODS.get(method, 16), path)
 
 
 def log_admission(own_id: str, prepared: str) -> None:

@@ -26,6 +26,7 @@ import math
 import time
 from collections import Counter
 from collections.abc import Callable, Coroutine, Generator
+from dataclasses import dataclass, field
 from types import coroutine
 from typing import Any, TypeVar
 
@@ -294,15 +295,15 @@ class TaskTurn:
             work.close()
 
 
+@dataclass(eq=False)
 class RequestShares:
     """The requests in progress on streams of all clients of a process, and each client's share."""
 
-    def __init__(self) -> None:
-        self.requests = 0
-        #: The number of clients with requests.
-        self.clients = 0
-        #: Done when clients with more than their share may have more again.
-        self.waiting: set[asyncio.Future[None]] = set()
+    requests: int = 0
+    #: The number of clients with requests.
+    clients: int = 0
+    #: Done when clients with more than their share may have more again.
+    waiting: set[asyncio.Future[None]] = field(default_factory=set)
 
     def is_full(self, own: int) -> bool:
         """Return whether a client with this number of requests has to wait."""

@@ -12,7 +12,6 @@ from zmqtriton_floor.errors import Unsupported
 from zmqtriton_floor.hosts import ip_of
 from zmqtriton_frontends.process.room import Occupant
 
-_VERB = "connections"
 #: Tells by the values of a request whether it must end.
 IsMeant = Callable[[Sequence[str]], bool]
 
@@ -48,7 +47,7 @@ def answer(
 
     `name_of` returns the name of a token by the values of a request, "" if unknown.
     """
-    if call.verb != _VERB:
+    if call.verb != "connections":
         return wire.CallResult(call.id, Unsupported.number, f"no call '{call.verb}' here", "null")
     arguments = json.loads(call.arguments)
     address, token = arguments.get("address", ""), arguments.get("token", "")

@@ -185,8 +185,6 @@ class ClientReport:
     A request itself adds only to counters of this process.
     """
 
-    VERB = "clients"
-
     def __init__(self, service: Service, call: Call) -> None:
         """Set up; `call` calls the supervisor."""
         self._service = service
@@ -213,7 +211,7 @@ class ClientReport:
 
     async def _tell(self, figures: dict[str, Any]) -> None:
         with suppress(ZmqTritonError):  # the server ends, and so do its metrics
-            await self._call(self.VERB, figures)
+            await self._call("clients", figures)
         self._telling = None
 
 

@@ -13,6 +13,7 @@ import asyncio
 import importlib
 from collections.abc import Callable, Iterable
 from contextlib import ExitStack
+from dataclasses import dataclass
 from typing import Any
 
 from zmqtriton_floor import wire
@@ -47,17 +48,15 @@ _WORD_BYTES = 8
 COPY_BYTES = 4 << 20
 
 
+@dataclass(slots=True, eq=False)
 class KeptBlocks:
     """Blocks of an answered request, which the response refers to, until that was read.
 
     May be dropped in any thread.
     """
 
-    __slots__ = ("_leases", "blocks")
-
-    def __init__(self, leases: Leases, blocks: list[int]) -> None:
-        self._leases = leases
-        self.blocks = blocks
+    _leases: Leases
+    blocks: list[int]
 
     def end(self) -> None:
         """End the leases of the blocks, which may then be used again."""

@@ -22,7 +22,6 @@ from zmqtriton_frontends.grpc_api.inference.response import field
 from zmqtriton_frontends.inference.catalogue import Catalogue
 from zmqtriton_protos import message
 
-_CONFIG_REQUEST = message("inference.ModelConfigRequest")
 #: ModelConfigResponse.config: field 1, a message.
 _CONFIG = b"\x0a"
 _CHECK_REQUEST = message("grpc.health.v1.HealthCheckRequest")
@@ -156,7 +155,7 @@ async def model_metadata(gateway: Gateway, request: Any, call: RpcCall) -> dict[
 
 async def model_config(gateway: Gateway, data: bytes, call: RpcCall) -> bytes:
     """Answer with the bytes that the supervisor has made."""
-    request = read(_CONFIG_REQUEST, data)
+    request = read(message("inference.ModelConfigRequest"), data)
     check_model(call.grant, request.name)
     catalogue = gateway.catalogue
     model = await catalogue.attempt(lambda: catalogue.find(request.name, request.version))

@@ -12,6 +12,7 @@ from __future__ import annotations
 import time
 from collections.abc import AsyncGenerator, Callable, Iterator, Sequence
 from contextlib import aclosing
+from dataclasses import dataclass
 from typing import Any
 
 from google.protobuf.message import DecodeError
@@ -21,6 +22,7 @@ from zmqtriton_frontends.grpc_api.call import NoRequestRoomError, RpcCall
 from zmqtriton_frontends.grpc_api.inference.convert import malformed, read_contents, supplied_twice
 from zmqtriton_frontends.grpc_api.inference.response import varint
 from zmqtriton_frontends.inference.layouts import MAX_LAYOUT_BYTES
+from zmqtriton_frontends.process.ledger import Share
 from zmqtriton_protos import message
 
 #: Size in bytes at which a message is read in parts; a smaller one is read at once, in some
@@ -145,17 +147,15 @@ def varint_at(data: Data, position: int) -> tuple[int, int]:
     return value, len(data) + 1
 
 
+@dataclass(slots=True, eq=False)
 class ParsedRequest:
     """A request and its raw tensors; its length is the message's."""
 
-    __slots__ = ("_room", "_size", "_taken", "raw", "request")
-
-    def __init__(self, request: Any, raw: list[Any], size: int, room: Any, taken: int) -> None:
-        self.request = request
-        self.raw = raw
-        self._size = size
-        self._room = room
-        self._taken = taken
+    request: Any
+    raw: list[Any]
+    _size: int
+    _room: Share
+    _taken: int
 
     def __len__(self) -> int:
         return self._size

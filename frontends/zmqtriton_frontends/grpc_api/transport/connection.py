@@ -64,7 +64,6 @@ _WORTH_BYTES = 128 * 1024
 _HEADER_BYTES = 4096
 #: Bytes that are received at once while others wait, too.
 _CROWDED_BYTES = 64 * 1024
-_KEEPALIVE = b"keepaliv"
 
 
 class GrpcHost(Protocol):
@@ -410,7 +409,7 @@ class ClientConnection(asyncio.BufferedProtocol):
         if not self._was_heard and may_ping and (self._pings < limit or not limit):
             self._pings += 1
             self._sent_count = http2.sent_count
-            http2.write(frames.ping(_KEEPALIVE))
+            http2.write(frames.ping(b"keepaliv"))
             self._flush()
             self._later("keepalive", settings.keepalive_timeout / 1000, self._judge_silence)
         else:

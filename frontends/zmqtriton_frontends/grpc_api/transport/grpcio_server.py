@@ -101,16 +101,15 @@ def channel_arguments(settings: Grpc) -> list[tuple[str, int]]:
     return arguments + [(name, age) for name, age in ages if age]
 
 
-_NO_NEWS = ("ExecuteBatchError raised in core by servicer method", "Invalid encoding on ")
-
-
 def _is_news(record: logging.LogRecord) -> bool:
     """False for records that clients can cause at any time.
 
     A response that could not be sent to a client that had just left; and metadata that are no
     UTF-8, which grpc reads as Latin-1, with a traceback.
     """
-    return not record.getMessage().startswith(_NO_NEWS)
+    return not record.getMessage().startswith(
+        ("ExecuteBatchError raised in core by servicer method", "Invalid encoding on ")
+    )
 
 
 logging.getLogger("grpc._cython.cygrpc").addFilter(_is_news)

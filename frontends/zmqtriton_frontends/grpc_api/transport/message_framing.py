@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
 from zmqtriton_floor.errors import InternalError, ZmqTritonError
@@ -38,15 +39,15 @@ def too_large(size: int, limit: int) -> MessageTooLargeError:
     return MessageTooLargeError(f"Received message larger than max ({size} vs. {limit})")
 
 
+@dataclass(eq=False)
 class Unfinished:
     """Counts the bytes of incomplete messages of one client."""
 
-    def __init__(self, share: Share, max_message: int = MAX_MESSAGE_BYTES) -> None:
-        self.share = share
-        #: The limit of one message.
-        self.max_message = max_message
-        #: Number of messages that have ended, complete or not.
-        self.ended = 0
+    share: Share
+    #: The limit of one message.
+    max_message: int = MAX_MESSAGE_BYTES
+    #: Number of messages that have ended, complete or not.
+    ended: int = 0
 
 
 class GatheredBody:

@@ -12,7 +12,6 @@ from collections.abc import Sequence
 from functools import partial
 
 from zmqtriton_floor.errors import Unavailable
-from zmqtriton_floor.settings.frontends import Grpc
 from zmqtriton_frontends.access import refusals
 from zmqtriton_frontends.gateway.gateway import Gateway, is_followed
 from zmqtriton_frontends.grpc_api.transport import account, call_headers
@@ -100,7 +99,16 @@ class NativeServer(Service):
         self.answering = RpcLifecycle(gateway)
         self.ledger, self.tokens = self.answering.ledger, self.answering.tokens
         self.compression = compression_of(settings.grpc)
-        self.settings, self.rules = settings.grpc, rules_of(settings.grpc)
+        self.settings = grpc = settings.grpc
+        #: The rules for clients' HTTP/2 connections.
+        self.rules = Rules(
+            MAX_STREAMS,
+            PingRules(
+                interval_s=grpc.http2_min_recv_ping_interval_without_data / 1000,
+                strikes=grpc.http2_max_ping_strikes,
+                without_calls=grpc.keepalive_permit_without_calls,
+            ),
+        )
         self.buffer = memoryview(bytearray(_BUFFER_BYTES))
         self.turns = Turns(asyncio.get_running_loop().call_soon)
         self._rpcs = {f"/{rpc.service}/{rpc.method}".encode(): rpc for rpc in self.answering.table}
@@ -179,13 +187,3 @@ class NativeServer(Service):
 
     def read_opening(self, headers: Headers) -> RpcHeaders:
         return call_headers.read_opening(headers, self._rpcs)
-
-
-def rules_of(settings: Grpc) -> Rules:
-    """Return the rules for clients' HTTP/2 connections."""
-    pings = PingRules(
-        interval_s=settings.http2_min_recv_ping_interval_without_data / 1000,
-        strikes=settings.http2_max_ping_strikes,
-        without_calls=settings.keepalive_permit_without_calls,
-    )
-    return Rules(MAX_STREAMS, pings)

@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any, NamedTuple
 
-from zmqtriton_floor.errors import InternalError, ZmqTritonError
+from zmqtriton_floor.errors import DeadlineExceeded, InternalError, ZmqTritonError
 from zmqtriton_floor.token_file import Grant
 from zmqtriton_frontends.grpc_api.call import CallFacts, client_error
 from zmqtriton_frontends.grpc_api.handlers import Rpc
@@ -50,7 +50,6 @@ from zmqtriton_frontends.tensors.arena_body import ArenaBody
 
 #: Seconds that a client may keep the memory that its response lies in.
 PATIENCE_S = 1.0
-_DEADLINE_EXCEEDED = 4
 #: Bytes of flow-control window that a stream gets at a time for a large message.
 _LARGE_WINDOW_BYTES = 4 << 20
 #: Largest message, in bytes, that is deflated on the loop; a thread deflates longer ones.
@@ -247,7 +246,7 @@ class NativeCall(Http2Stream):
 
     def _expire(self) -> None:
         self._deadline = None
-        self._refuse(_DEADLINE_EXCEEDED, "Deadline Exceeded")
+        self._refuse(DeadlineExceeded.grpc_status, "Deadline Exceeded")
 
     def _fail(self, error: ZmqTritonError) -> None:
         """End the RPC with the error."""

@@ -43,11 +43,6 @@ def acknowledged_bytes(own: Any) -> int:
     return int(acknowledged)
 
 
-def is_reset(own: Any) -> bool:
-    """Return True if the client has ended the connection both ways."""
-    return _info(own)[0] == _CLOSED
-
-
 def _info(own: Any) -> bytes:
     try:
         copy = os.dup(own.fileno())
@@ -136,7 +131,7 @@ class Channel:
     def _end_if_reset(self) -> None:
         if self._transport.is_closing():
             return  # it may have no socket any more
-        if is_reset(self.info("socket")):
+        if _info(self.info("socket"))[0] == _CLOSED:  # both ways
             self.abort()
         else:
             # the loop watches nothing of a socket from which all was read

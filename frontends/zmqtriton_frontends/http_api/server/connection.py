@@ -44,7 +44,6 @@ _MAX_HELD_BYTES = 64 << 10
 #: Seconds that a server that ends waits for the next request of a sequence that has begun late.
 _BETWEEN_REQUESTS_S = 5.0
 _NOTHING = memoryview(b"")
-_STOPPING = json_documents.write({"error": STOPPING})
 
 
 class HttpHost(Protocol):
@@ -344,7 +343,7 @@ class HttpConnection(asyncio.Protocol):
             self._unsent_since = self._unsent_since or now
             if now - self._unsent_since > still_s:
                 self._end_exchange()
-                self._say(503, _STOPPING)
+                self._say(503, json_documents.write({"error": STOPPING}))
             return
         self._unsent_since = 0.0
         since = max(self._head_since, self._idle_since)
