@@ -35,7 +35,11 @@ async def apply(gateway: Gateway, model: str, changes: Mapping[str, Any]) -> dic
 
 def check_model(gateway: Gateway, model: str) -> None:
     """Raise InvalidArgument for a model that is not served; "" stands for all."""
-    if model and not _is_ready(gateway, model):
+    try:
+        is_known = not model or gateway.catalogue.is_model_ready(model)
+    except ZmqTritonError:
+        is_known = False
+    if not is_known:
         raise InvalidArgument(f"Request for unknown model : {model}")
 
 
@@ -43,13 +47,6 @@ def check_names(names: Container[str]) -> None:
     """Raise Unsupported for settings that only operators may change."""
     if "trace_file" in names:
         raise Unsupported("trace file location can not be updated through network protocol")
-
-
-def _is_ready(gateway: Gateway, model: str) -> bool:
-    try:
-        return gateway.catalogue.is_model_ready(model)
-    except ZmqTritonError:
-        return False
 
 
 def number(key: str, text: str, got: str = "got: ") -> str:

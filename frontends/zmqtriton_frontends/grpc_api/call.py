@@ -75,10 +75,8 @@ def kept_bytes(body: RequestBody, size: int) -> int:
 
     All bytes but the tensors in shared memory.
     """
-    for tensor in body.inputs:
-        if len(tensor.data) > INLINE_BYTES:
-            size -= len(tensor.data)
-    return max(0, size)
+    sizes = (len(tensor.data) for tensor in body.inputs)
+    return max(0, size - sum(each for each in sizes if each > INLINE_BYTES))
 
 
 class CallFacts(NamedTuple):

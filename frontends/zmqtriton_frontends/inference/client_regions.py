@@ -211,17 +211,14 @@ class Regions:
 
         Raises NotFound for an unknown region, InvalidArgument for a place beyond its region.
         """
-        total = 0
-        for tensor in body.inputs:
-            if type(tensor.data) is RegionSlice:
-                total += tensor.data.size
+        total = sum(each.data.size for each in body.inputs if type(each.data) is RegionSlice)
         if total > MAX_READ_BYTES:
             raise InvalidArgument(
                 f"inputs in shared memory have {total} bytes, but can have at most {MAX_READ_BYTES}"
             )
-        inputs = []
-        for tensor in body.inputs:
-            inputs.append(self._filled(tensor) if type(tensor.data) is RegionSlice else tensor)
+        inputs = [
+            self._filled(each) if type(each.data) is RegionSlice else each for each in body.inputs
+        ]
         request_id, parameters, outputs, _, places = body
         return make(RequestBody, (request_id, parameters, outputs, inputs, places))
 
@@ -255,10 +252,8 @@ def _not_found(name: str) -> NotFound:
 
 def flags_of_inputs(body: RequestBody) -> int:
     """Return UNREAD_STRINGS if the frontend cannot read some of these inputs, else 0."""
-    for tensor in body.inputs:
-        if type(tensor.data) is RegionContents and tensor.data.region.is_on_gpu:
-            return UNREAD_STRINGS
-    return 0
+    contents = (each.data for each in body.inputs if type(each.data) is RegionContents)
+    return UNREAD_STRINGS if any(each.region.is_on_gpu for each in contents) else 0
 
 
 @dataclass(slots=True, eq=False)
@@ -426,10 +421,10 @@ class Claim:
 def _overlaps(region: Region, place: Place, loans: Iterable[Loan]) -> bool:
     """True if a place shares bytes with one of the loans, also under other names of regions."""
     start, end = place.offset, place.offset + place.size
-    for other, lent in loans:
-        if _have_same_bytes(region, start, end, other, lent.offset, lent.offset + lent.size):
-            return True
-    return False
+    return any(
+        _have_same_bytes(region, start, end, other, lent.offset, lent.offset + lent.size)
+        for other, lent in loans
+    )
 
 
 def _have_same_bytes(

@@ -20,6 +20,7 @@ from zmqtriton_frontends.grpc_api.control.reading import read
 from zmqtriton_frontends.grpc_api.inference.convert import serialize
 from zmqtriton_frontends.grpc_api.inference.response import field
 from zmqtriton_frontends.inference.catalogue import Catalogue
+from zmqtriton_frontends.process.futures import Tasks
 from zmqtriton_protos import message
 
 #: ModelConfigResponse.config: field 1, a message.
@@ -39,15 +40,14 @@ class Health:
     def __init__(self, gateway: Gateway) -> None:
         self._gateway = gateway
         self._readiness = Readiness(gateway)
-        self._watchers = 0
-        #: The last answer of models with an is_ready, and the task that asks them while there are
-        #: watchers.
+        #: The status that each watcher has been sent.
+        self._told: dict[object, bool | None] = {}
+        #: The last answer of models with an is_ready, and the tasks that ask them and look while
+        #: there are watchers.
         self._models_say = True
-        self._asking: asyncio.Task[None] | None = None
-        #: Done when the readiness has changed, or may have; None while no watcher waits for that.
-        self._change: asyncio.Future[None] | None = None
-        #: Readiness that the watchers have seen last; None if they have seen different ones.
-        self._last: bool | None = None
+        self._tasks = Tasks()
+        #: Done when the status may be news to a watcher.
+        self._news: asyncio.Future[None]
 
     async def live(self, _request: Any, _call: RpcCall) -> dict[str, bool]:
         return {"live": not self._gateway.catalogue.is_repository_missing}
@@ -72,24 +72,29 @@ class Health:
             break
         else:
             raise InternalError("the request is missing")
-        last: bool | None = None
-        self._watchers += 1
+        watcher = object()
+        is_first = not self._told
+        self._told[watcher] = None
         try:
-            await self._ask_models()
+            if is_first:
+                self._news = asyncio.get_running_loop().create_future()
+                self._tasks.begin(self._look())
+                self._tasks.begin(self._go_on_asking())
+                await self._ask_models()
             while True:
                 is_ending = self._gateway.is_ending
                 ready = self._is_ready()
-                if ready != last:
-                    last = ready
+                if ready != self._told[watcher]:
+                    self._told[watcher] = ready
                     yield _status(ready)
                 if is_ending:
                     return
-                await self._changed(last)
+                # shielded: one watcher that is cancelled must not cancel what the others wait for
+                await asyncio.shield(self._news)
         finally:
-            self._watchers -= 1
-            if not self._watchers and self._asking is not None:
-                self._asking.cancel()
-                self._asking = None
+            del self._told[watcher]
+            if not self._told:
+                self._tasks.close()
 
     def _is_ready(self) -> bool:
         is_ready = not self._gateway.is_stopping and self._gateway.catalogue.is_ready()
@@ -97,41 +102,23 @@ class Health:
             self._models_say or not self._gateway.catalogue.generations_with_is_ready()
         )
 
-    async def _ask_models(self) -> None:
-        """Ask models for their readiness; repeat in the background while there are watchers."""
-        if self._asking is None:
-            self._asking = asyncio.create_task(self._go_on_asking())
-            await self._ask_once()
-
     async def _go_on_asking(self) -> None:
         while True:
             await asyncio.sleep(_ASK_S)
-            await self._ask_once()
+            await self._ask_models()
 
-    async def _ask_once(self) -> None:
+    async def _ask_models(self) -> None:
         catalogue = self._gateway.catalogue
         if catalogue.generations_with_is_ready() and catalogue.is_ready():
             self._models_say = await self._readiness.of_server()
 
-    async def _changed(self, last: bool) -> None:
-        """Wait until the readiness may have changed."""
-        if self._change is None:
-            loop = asyncio.get_running_loop()
-            self._change = loop.create_future()
-            self._last = last
-            loop.call_later(_LOOK_S, self._look, self._change)
-        elif last != self._last:
-            self._last = None
-        # shielded: one watcher that is cancelled must not cancel what the others wait for
-        await asyncio.shield(self._change)
-
-    def _look(self, change: asyncio.Future[None]) -> None:
-        # one check for all watchers; none of them runs while nothing changes
-        if self._watchers and self._is_ready() == self._last and not self._gateway.is_ending:
-            change.get_loop().call_later(_LOOK_S, self._look, change)
-        else:
-            self._change = None
-            change.set_result(None)
+    async def _look(self) -> None:
+        """Wake the watchers at each change: one look for all, and none of them runs before."""
+        while True:
+            await asyncio.sleep(_LOOK_S)
+            if {*self._told.values()} != {self._is_ready()} or self._gateway.is_ending:
+                news, self._news = self._news, asyncio.get_running_loop().create_future()
+                news.set_result(None)
 
 
 def _status(is_ready: bool) -> bytes:

@@ -293,12 +293,9 @@ class NativeCall(Http2Stream):
         except Exception as error:  # noqa: BLE001 - an edge: whatever it is, the client gets a status
             self._fail(client_error(self.context.rpc.method, error))
         finally:
-            self._task = None
-            self._drop()
+            self._task = None  # which is not cancelled
+            self._end()
             release(self._encoded, self._held, self._request_room)
-            if self._deadline is not None:
-                self._deadline.cancel()
-                self._deadline = None
             if not self.has_ended:  # the handler was cancelled, and not by us
                 by_status[CANCELLED] += 1
                 self.connection.reset(self, frames.CANCEL)
