@@ -355,10 +355,9 @@ class World:
         self.discarded: list[bytes] = []
         #: Their context closes them.
         self.publishers: list[Any] = []
-        self.streams = Streams(
-            self.replies, self.grants.append, self.cancelled.append, self.discarded.append
-        )
-        self.streams.take_bootstrap(asyncio.get_running_loop(), OWN, str(directory))
+        called = self.grants.append, self.cancelled.append, self.discarded.append
+        loop = asyncio.get_running_loop()
+        self.streams = Streams(loop, OWN, str(directory), self.replies, *called)
 
     def open(self, own_id: int = 1, arrivals: Arrivals | None = None) -> ResponseStream:
         stream = ResponseStream(asyncio.get_running_loop(), own_id, arrivals)
