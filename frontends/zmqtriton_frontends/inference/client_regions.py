@@ -235,7 +235,7 @@ class Regions:
         return make(Tensor, (name, datatype, shape, data))
 
     def claim(self, places: Mapping[str, RegionSlice]) -> Claim:
-        """Claim the regions for outputs; use this with `with`. Raises the errors of `fill`."""
+        """Claim the regions for outputs until this is closed. Raises the errors of `fill`."""
         targets = {}
         for output, place in places.items():
             region = self._by_name.get(place.region)
@@ -341,14 +341,8 @@ class Claim:
             region.claims += 1
             self.is_on_gpu = self.is_on_gpu or region.is_on_gpu
 
-    def __enter__(self) -> Claim:
-        return self
-
-    def __exit__(self, *error: object) -> None:
-        self.give_back()
-
-    def give_back(self) -> None:
-        """End the claim; call this once, unless `with` is used."""
+    def close(self) -> None:
+        """End the claim; call this once."""
         for region, _ in self._places.values():
             region.give_back()
 
@@ -365,8 +359,12 @@ class Claim:
             if not (region.can_be_mapped and (is_large or region.is_on_gpu)):
                 continue
             start = region.offset + place.offset
+            end = start + place.size
             row = make(Place, (output, owner, REGIONS_FROM + region.number, start, place.size))
-            if not region.is_on_gpu and _overlaps(region, row, inputs):
+            if not region.is_on_gpu and any(
+                _have_same_bytes(region, start, end, other, lent.offset, lent.offset + lent.size)
+                for other, lent in inputs  # also under other names of regions
+            ):
                 continue
             region.claims += 1
             self._lent.add(output)
@@ -416,15 +414,6 @@ class Claim:
             raise too_small(name, place.size, size)
         region.write(place, data)
         return Tensor(name, datatype, shape, b"")
-
-
-def _overlaps(region: Region, place: Place, loans: Iterable[Loan]) -> bool:
-    """True if a place shares bytes with one of the loans, also under other names of regions."""
-    start, end = place.offset, place.offset + place.size
-    return any(
-        _have_same_bytes(region, start, end, other, lent.offset, lent.offset + lent.size)
-        for other, lent in loans
-    )
 
 
 def _have_same_bytes(

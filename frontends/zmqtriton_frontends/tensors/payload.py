@@ -277,14 +277,11 @@ class Payload:
 
     def answered(self, own_id: int) -> None:
         """End the leases of a request's tensors after its final reply: nothing reads them now."""
-        placed = self.placed.pop(own_id, None)
-        if placed is not None:
-            placed.take_back()
+        self.placed.pop(own_id).take_back()
 
-    def keep(self, own_id: int) -> KeptBlocks | None:
+    def keep(self, own_id: int) -> KeptBlocks:
         """Keep a request's blocks after its final reply, because the reply refers to them."""
-        placed = self.placed.pop(own_id, None)
-        return None if placed is None else placed.keep()
+        return self.placed.pop(own_id).keep()
 
     async def reserve(self, size: int, tensors_at: int) -> ArenaBuffer | None:
         """Reserve room in the arena for a request's body; None if memory is short.
