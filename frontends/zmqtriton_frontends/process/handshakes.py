@@ -219,16 +219,6 @@ class Handshakes:
             connection.data_received(bytes(early.data))
 
 
-def handshakes_of(
-    tls: Tls | None, service: str, protocol: str, refusal: Callable[[], TlsRefusal]
-) -> Handshakes | None:
-    """Return the handshakes of a service; None if its connections are plain.
-
-    Raises OSError for files that cannot be used.
-    """
-    return None if tls is None else Handshakes(tls, service, protocol, refusal)
-
-
 async def _refuse(opening: _Opening, refusal: TlsRefusal, within_s: float) -> None:
     """Answer a client without TLS, and give it time to read the answer."""
     opening.refuse(refusal)

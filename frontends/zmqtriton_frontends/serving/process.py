@@ -290,7 +290,13 @@ def run(
         await process.run()
 
     try:
-        _runner(is_small=is_small)(live())
+        if is_small:
+            asyncio.run(live())
+        else:
+            import uvloop  # which small processes do not have
+
+            keep_freed_memory()
+            uvloop.run(live())
     except (RuntimeError, OSError) as error:
         _log.error("%s", error)
         return 1
@@ -302,12 +308,3 @@ def run_local(name: str, make: Callable[[Gateway, socket.socket], Service]) -> i
     return run(
         name, ["socket"], lambda gateway, bound: make(gateway, bound["socket"]), is_small=True
     )
-
-
-def _runner(*, is_small: bool) -> Callable[[Any], None]:
-    if is_small:
-        return asyncio.run
-    import uvloop
-
-    keep_freed_memory()
-    return uvloop.run

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import aclosing
 from functools import partial
 from typing import Any
@@ -25,8 +25,8 @@ from zmqtriton_frontends.grpc_api.call import (
     client_error,
     hold_answer,
 )
-from zmqtriton_frontends.grpc_api.inference.response import copy_some
-from zmqtriton_frontends.grpc_api.transport.account import OK, Account, by_status
+from zmqtriton_frontends.grpc_api.inference.response import Pieces, copy_some
+from zmqtriton_frontends.grpc_api.transport.account import CANCELLED, OK, Account, by_status
 from zmqtriton_frontends.grpc_api.transport.call_headers import HEADS, RpcHeaders
 from zmqtriton_frontends.grpc_api.transport.lifecycle import INFERENCE, RpcLifecycle
 from zmqtriton_frontends.grpc_api.transport.message_framing import (
@@ -41,12 +41,13 @@ from zmqtriton_frontends.grpc_api.transport.stream_call import (
     RefusedRpc,
     opened,
     packed,
-    release,
 )
+from zmqtriton_frontends.http2 import frames
 from zmqtriton_frontends.http2.connection import Begin, Http2Connection
 from zmqtriton_frontends.inference.open_sequences import TooLateError
-from zmqtriton_frontends.process.client_progress import limit_unsent_bytes
+from zmqtriton_frontends.process.client_progress import UNSENT_BYTES, limit_unsent_bytes
 from zmqtriton_frontends.process.futures import wake
+from zmqtriton_frontends.process.ledger import release
 from zmqtriton_frontends.tensors.arena_body import MIN_BYTES, ArenaBuffer
 
 #: Messages of a stream that are handled before others have their turn.
@@ -179,6 +180,9 @@ class UnaryCall(NativeCall):
 class ExchangeCall(NativeCall):
     """Many requests, many responses."""
 
+    #: Done when there is room for the handler's next message.
+    _room: asyncio.Future[None] | None = None
+
     def __init__(self, context: CallContext, connection: Http2Connection, number: int) -> None:
         super().__init__(context, connection, number)
         limit_unsent_bytes(context.info("socket"))
@@ -232,13 +236,61 @@ class ExchangeCall(NativeCall):
             del message
             yield whole.pop()  # which this does not keep while the next one is not wanted
 
-    async def _answer(self) -> None:
-        assert self.context.rpc.exchange is not None
-        async with aclosing(self.context.rpc.exchange(self._requests(), self)) as responses:
-            async for response in responses:
-                sending = self._send(response)
-                del response  # which may lie in the memory of a model
-                await sending
+    def on_sent(self) -> None:
+        if self._room is not None and not self._room.done():
+            self._room.set_result(None)
+
+    # -------------------------------------------------------------- the answer
+
+    async def _survive(self) -> None:
+        """Run the handler in a task, and turn every fault into a status; call this once."""
+        exchange = self.context.rpc.exchange
+        assert exchange is not None
+        try:
+            async with aclosing(exchange(self._requests(), self)) as responses:
+                async for response in responses:
+                    sending = self._send(response)
+                    del response  # which may lie in the memory of a model
+                    await sending
+            if not self.has_ended:
+                by_status[OK] += 1
+                tail = self._tail
+                self.connection.finish(self, tail if self._has_head else HEADS[""] + tail)
+        except Exception as error:  # noqa: BLE001 - an edge: whatever it is, the client gets a status
+            self._fail(client_error(self.context.rpc.method, error))
+        finally:
+            self._task = None  # which is not cancelled
+            self._end()
+            release(self._encoded, self._held)
+            if not self.has_ended:  # the handler was cancelled, and not by us
+                by_status[CANCELLED] += 1
+                self.connection.reset(self, frames.CANCEL)
+
+    async def _send(self, message: bytes | Pieces) -> None:
+        """Send a message; return when there is room for the next one."""
+        compression = self.context.compression
+        pieces: Sequence[bytes | memoryview]
+        if compression:
+            data = await packed(bytes(message), compression)
+            pieces = prefix(True, len(data)), data
+            del data
+        elif type(message) is Pieces:
+            pieces = prefix(False, len(message)), *message.parts
+            message.parts.clear()  # copied no further
+        else:
+            pieces = prefix(False, len(message)), bytes(message)
+        is_elsewhere = type(message) is Pieces
+        del message
+        if not self._has_head:
+            self._has_head = True
+            self.connection.begin(self, HEADS[compression])
+        self.connection.send(self, pieces)
+        del pieces
+        if is_elsewhere and self.outgoing:
+            self._loop.call_later(PATIENCE_S, self.work, partial(copy_some, self.outgoing))
+        while self.outgoing_bytes > UNSENT_BYTES:
+            self._room = self._loop.create_future()
+            await self._room
 
 
 def begin_of(

@@ -37,7 +37,7 @@ from zmqtriton_frontends.grpc_api.transport.lifecycle import (
 )
 from zmqtriton_frontends.inference.open_sequences import OpenSequences
 from zmqtriton_frontends.process.handshakes import Certificates
-from zmqtriton_frontends.process.ledger import ClientAccount, Ledger, Share
+from zmqtriton_frontends.process.ledger import ClientAccount, Ledger, Share, release
 from zmqtriton_frontends.process.peer_user import Endpoint
 from zmqtriton_frontends.serving.listener import address
 from zmqtriton_frontends.serving.process import Service
@@ -177,9 +177,7 @@ class GrpcCall:
         return self._client
 
     def _forget(self, _: object) -> None:
-        for share in (self._answers, self._requests):
-            if share is not None:
-                share.release()
+        release(self._answers, self._requests)
         if self._client is not None:
             self._client.leave()
 

@@ -16,7 +16,7 @@ from zmqtriton_frontends.grpc_api.call import NoRequestRoomError
 from zmqtriton_frontends.grpc_api.inference.response import MAX_MESSAGE_BYTES
 from zmqtriton_frontends.process import codecs
 from zmqtriton_frontends.process.ledger import Share
-from zmqtriton_frontends.tensors.arena_body import MIN_BYTES, ArenaBody
+from zmqtriton_frontends.tensors.arena_body import MIN_BYTES, NOTHING, ArenaBody
 
 _PREFIX = struct.Struct(">BI")
 PREFIX_BYTES = _PREFIX.size
@@ -33,10 +33,6 @@ class MessageTooLargeError(ZmqTritonError):
 #: (is compressed, size) -> the prefix of a message
 prefix = _PREFIX.pack
 read_prefix = _PREFIX.unpack_from
-
-
-def too_large(size: int, limit: int) -> MessageTooLargeError:
-    return MessageTooLargeError(f"Received message larger than max ({size} vs. {limit})")
 
 
 @dataclass(eq=False)
@@ -68,9 +64,6 @@ class GatheredBody:
 
     def drop(self) -> None:
         self._data = bytearray()
-
-
-_NOWHERE = memoryview(b"")
 
 
 class Assembly:
@@ -109,7 +102,7 @@ class Assembly:
 
     def room(self) -> memoryview:
         """Return memory for the next bytes, for filled(); an empty view if feed() takes them."""
-        return self._body.room()[: self.left] if isinstance(self._body, ArenaBody) else _NOWHERE
+        return self._body.room()[: self.left] if isinstance(self._body, ArenaBody) else NOTHING
 
     def filled(self, size: int) -> list[tuple[bool, Any]]:
         """Return the messages that are complete now, for bytes written to room()'s memory."""
@@ -180,7 +173,10 @@ class Assembly:
             if compressed > 1:
                 raise InternalError("a message neither plain nor compressed")
             if announced > self._unfinished.max_message:
-                raise too_large(announced, self._unfinished.max_message)
+                limit = self._unfinished.max_message
+                raise MessageTooLargeError(
+                    f"Received message larger than max ({announced} vs. {limit})"
+                )
             self._head = b""
             self._is_compressed = bool(compressed)
             self.left = announced

@@ -13,8 +13,9 @@ from functools import partial
 
 from zmqtriton_floor.errors import Unavailable
 from zmqtriton_frontends.access import refusals
-from zmqtriton_frontends.gateway.gateway import Gateway, is_followed
-from zmqtriton_frontends.grpc_api.transport import account, call_headers
+from zmqtriton_frontends.gateway.gateway import Gateway
+from zmqtriton_frontends.grpc_api.transport import call_headers
+from zmqtriton_frontends.grpc_api.transport.account import NAMES, by_status
 from zmqtriton_frontends.grpc_api.transport.call_headers import RpcHeaders
 from zmqtriton_frontends.grpc_api.transport.connection import ClientConnection
 from zmqtriton_frontends.grpc_api.transport.lifecycle import (
@@ -27,7 +28,6 @@ from zmqtriton_frontends.grpc_api.transport.stream_call import RefusedRpc
 from zmqtriton_frontends.http2.budget import PingRules
 from zmqtriton_frontends.http2.connection import Begin, Http2Connection, Rules
 from zmqtriton_frontends.http2.header_blocks import Headers
-from zmqtriton_frontends.process.handshakes import handshakes_of
 from zmqtriton_frontends.process.room import Room, max_connections
 from zmqtriton_frontends.process.turns import Turns
 from zmqtriton_frontends.serving.listener import Listeners, address
@@ -95,7 +95,7 @@ class NativeServer(Service):
         Other processes of the server share the sockets; the supervisor keeps them open while no
         process serves.
         """
-        self._gateway, settings = gateway, gateway.settings
+        settings = gateway.settings
         self.answering = RpcLifecycle(gateway)
         self.ledger, self.tokens = self.answering.ledger, self.answering.tokens
         self.compression = compression_of(settings.grpc)
@@ -116,12 +116,8 @@ class NativeServer(Service):
         self.room: Room[ClientConnection] = Room(limit, time.monotonic, looks_always=True)
         is_passed = "grpc" in settings.server.passed_sockets
         self.shares_port = is_passed or settings.grpc.reuse_port
-        handshakes = handshakes_of(settings.access.tls, "grpc", "h2", PlainCalls)
         self._listeners = Listeners(
-            gateway,
-            handshakes,
-            lambda: self.room.has_much,
-            passed=len(bound) * is_passed,
+            gateway, self.room, "grpc", "h2", PlainCalls, passed=len(bound) * is_passed
         )
         for each in bound:
             self._listeners.add(lambda _: ClientConnection(self), each)
@@ -134,7 +130,7 @@ class NativeServer(Service):
     def counts(self) -> Counts:
         return {
             "connections": {"": self.room.added},
-            "calls": account.counts(),
+            "calls": {name: n for name, n in zip(NAMES, by_status, strict=True) if n},
             "access_refusals": refusals.counts,
         }
 
@@ -167,10 +163,6 @@ class NativeServer(Service):
 
     # --------------------------------------------------------- for connections
 
-    @property
-    def is_followed(self) -> bool:
-        return is_followed(self._gateway)
-
     def admit(self, connection: ClientConnection) -> bool:
         """Return whether there is room for one more connection."""
         if self.room.is_full:
@@ -181,9 +173,6 @@ class NativeServer(Service):
                 other.end(b"too_many_connections")
         self.room.add(connection)
         return True
-
-    def left(self, connection: ClientConnection) -> None:
-        self.room.remove(connection)
 
     def read_opening(self, headers: Headers) -> RpcHeaders:
         return call_headers.read_opening(headers, self._rpcs)

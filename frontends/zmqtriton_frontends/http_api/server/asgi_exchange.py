@@ -165,22 +165,18 @@ class AsgiExchange(Exchange):
             if self._waiting_bytes > _MAX_WAITING_BYTES:
                 self._channel.pause_reading()
         self._is_whole = is_last
-        self._tell()
+        wake(self._news)
 
     def cancel(self) -> None:
         """Cancel the request, whose client has left."""
         self._is_cancelled = True
         self.share.release()
         self._sending.release()
-        self._tell()
+        wake(self._news)
         # forgotten: the task's traceback would keep this, and all that was to be sent
         task, self._task = self._task, None
         if task is not None:
             task.cancel()
-
-    def _tell(self) -> None:
-        news, self._news = self._news, None
-        wake(news)
 
     async def _receive(self) -> Event:
         while not self._is_cancelled:

@@ -34,6 +34,7 @@ _RESET_WITHIN_S, _LOOK_S = 0.05, 1.0
 _ACKNOWLEDGED_AT, _INFO_BYTES = 120, 128
 #: The state at its beginning: TCP_CLOSE.
 _CLOSED = 7
+#: Number of answers by status.
 by_status: defaultdict[int, int] = defaultdict(int)
 
 
@@ -146,10 +147,6 @@ class Channel:
             self.resume_reading()
         else:
             self._transport.close()
-
-
-def counts() -> dict[str, int]:
-    return {str(status): count for status, count in by_status.items()}
 
 
 class Exchange(Protocol):

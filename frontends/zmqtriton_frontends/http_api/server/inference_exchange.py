@@ -28,9 +28,8 @@ from zmqtriton_frontends.http_api.server.channel import Exchange, Owner, by_stat
 from zmqtriton_frontends.http_api.server.inference_heads import InferenceHeads
 from zmqtriton_frontends.process import request_log
 from zmqtriton_frontends.process.ledger import Share
-from zmqtriton_frontends.tensors.arena_body import ArenaBody, ArenaBuffer
+from zmqtriton_frontends.tensors.arena_body import NOTHING, ArenaBody, ArenaBuffer
 
-_NOTHING = memoryview(b"")
 _JSON = b"content-type: application/json\r\n"
 #: Writes a header, given as its name and its value.
 _as_line = "%s: %s\r\n".__mod__
@@ -186,7 +185,7 @@ class InferenceExchange(Exchange):
         #: Bytes of a refused body that may still be dropped before it is answered.
         self._drop_bytes = DROP_BYTES
         if self.arena_body is not None:
-            self.arena_body.add(_NOTHING)  # it may have room before anything comes
+            self.arena_body.add(NOTHING)  # it may have room before anything comes
 
     @property
     def held_bytes(self) -> int:
@@ -209,7 +208,9 @@ class InferenceExchange(Exchange):
         size, head = len(part), self._head
         self._received_bytes += size
         if self._is_refused:
-            self._drop(size)
+            self._drop_bytes -= size
+            if self._drop_bytes < 0:
+                self._answer_refused()  # the last of the connection, amid the body
             return
         if self.arena_body is not None:
             self.arena_body.add(memoryview(part))
@@ -237,11 +238,6 @@ class InferenceExchange(Exchange):
         self._is_refused, self._drop_bytes = True, drop_bytes
         self._free()
         self._sink.free()
-
-    def _drop(self, size: int) -> None:
-        self._drop_bytes -= size
-        if self._drop_bytes < 0:
-            self._answer_refused()  # the last of the connection, amid the body
 
     def _answer_refused(self) -> None:
         head, sink = self._head, self._sink

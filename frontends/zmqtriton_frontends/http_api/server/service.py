@@ -15,10 +15,9 @@ from zmqtriton_frontends.gateway.gateway import Gateway, is_followed
 from zmqtriton_frontends.http_api import app
 from zmqtriton_frontends.http_api.asgi.access import AccessRules, Route
 from zmqtriton_frontends.http_api.extension import EndpointParts
-from zmqtriton_frontends.http_api.server import channel
+from zmqtriton_frontends.http_api.server.channel import by_status
 from zmqtriton_frontends.http_api.server.connection import HttpConnection
 from zmqtriton_frontends.http_api.server.inference_heads import InferenceHeads
-from zmqtriton_frontends.process.handshakes import handshakes_of
 from zmqtriton_frontends.process.ledger import Application, Ledger
 from zmqtriton_frontends.process.room import Room, max_connections
 from zmqtriton_frontends.process.turns import Turns
@@ -170,10 +169,9 @@ class HttpService(Service):
             ledger,
             asyncio.get_running_loop().time,
         )
-        self.room = room = connections.room
-        handshakes = handshakes_of(settings.access.tls, "http", "http/1.1", PlainRequest)
+        self.room = connections.room
         self._listeners = Listeners(
-            gateway, handshakes, lambda: room.has_much, passed=int(is_passed)
+            gateway, self.room, "http", "http/1.1", PlainRequest, passed=int(is_passed)
         )
         for name, one in bound.items():
             if name == MAIN:
@@ -194,7 +192,7 @@ class HttpService(Service):
     def counts(self) -> Counts:
         return {
             "connections": {"": self._connections.room.added},
-            "answers": channel.counts(),
+            "answers": {str(status): count for status, count in by_status.items()},
             "access_refusals": refusals.counts,
         }
 

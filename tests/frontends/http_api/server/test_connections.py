@@ -27,7 +27,7 @@ from zmqtriton_frontends.http_api.server.connection import (
 )
 from zmqtriton_frontends.http_api.server.service import PlainRequest
 from zmqtriton_frontends.process.client_progress import MIN_BYTES, STALL_S
-from zmqtriton_frontends.process.handshakes import handshakes_of
+from zmqtriton_frontends.process.handshakes import Handshakes
 from zmqtriton_frontends.process.turns import Cost
 
 pytestmark = pytest.mark.slow
@@ -398,7 +398,7 @@ async def test_who_reads_an_encrypted_answer_is_waited_for_and_who_does_not_is_l
 ) -> None:
     authority = Authority(tmp_path)
     cert, key = authority.issue("server")
-    handshakes = handshakes_of(Tls(str(cert), str(key)), "http", "http/1.1", PlainRequest)
+    handshakes = Handshakes(Tls(str(cert), str(key)), "http", "http/1.1", PlainRequest)
 
     async def scenario(party: ConnectionHarness) -> None:
         party.answer_bytes = 64 << 20
