@@ -45,7 +45,6 @@ HEADER = "authorization"
 #: The same as it arrives over HTTP.
 RAW_HEADER = HEADER.encode()
 _LOOK_EVERY_S = 1.0
-_SCHEME = "bearer"
 #: Scopes whose calls concern the whole server if they name no model.
 _OF_SERVER = frozenset({CONTROL, METRICS})
 
@@ -330,7 +329,7 @@ def authorization_in(header: Callable[[bytes], str | None]) -> list[str]:
 def _token_in(value: str) -> str | None:
     """Return the token in a header's value; None for another authentication scheme."""
     scheme, _, token = value.strip().partition(" ")
-    return token.strip() if scheme.lower() == _SCHEME else None
+    return token.strip() if scheme.lower() == "bearer" else None
 
 
 def _digest_of(values: Sequence[str]) -> bytes:

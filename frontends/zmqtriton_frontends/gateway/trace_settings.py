@@ -18,7 +18,6 @@ NUMBERS = {
     "trace_count": (-1, 2**31 - 1),
     "log_frequency": (0, 2**32 - 1),
 }
-_LEVELS = ("TIMESTAMPS", "TENSORS")
 #: Number at the beginning of a text, as C reads it: what follows the digits is ignored.
 _NUMBER = re.compile(r"[ \t\n\v\f\r]*([+-]?[0-9]+)")
 #: Characters of a number that is beyond every limit.
@@ -74,4 +73,4 @@ def level(names: Sequence[str]) -> list[str] | None:
         if len(names) > 1:
             raise InvalidArgument("Expect only one trace level 'OFF' is specified")
         return ["OFF"]
-    return [name for name in _LEVELS if name in names] or None
+    return [name for name in ("TIMESTAMPS", "TENSORS") if name in names] or None

@@ -296,6 +296,13 @@ class Share:
             budget.wake()
 
 
+def release(*shares: Share | None) -> None:
+    """Release the shares that were made."""
+    for share in shares:
+        if share is not None:
+            share.release()
+
+
 class Ledger:
     def __init__(self, limit: int) -> None:
         """Set up; all clients together may hold `limit` bytes."""

@@ -26,7 +26,6 @@ from zmqtriton_protos import message
 #: ModelConfigResponse.config: field 1, a message.
 _CONFIG = b"\x0a"
 _CHECK_REQUEST = message("grpc.health.v1.HealthCheckRequest")
-_CHECK = message("grpc.health.v1.HealthCheckResponse")
 
 #: Seconds between two checks of a watched readiness; what watchers see is as old as this.
 _LOOK_S = 0.1
@@ -122,7 +121,8 @@ class Health:
 
 
 def _status(is_ready: bool) -> bytes:
-    return serialize(_CHECK(status="SERVING" if is_ready else "NOT_SERVING"))
+    status = "SERVING" if is_ready else "NOT_SERVING"
+    return serialize(message("grpc.health.v1.HealthCheckResponse")(status=status))
 
 
 async def server_metadata(gateway: Gateway, _request: Any, _call: RpcCall) -> dict[str, Any]:

@@ -38,7 +38,6 @@ MAX_FIELDS = 64 << 10
 MAX_GROUP_FIELDS = 4 << 10
 
 _REQUEST = message("inference.ModelInferRequest")
-_TENSOR = message("inference.ModelInferRequest.InferInputTensor")
 _VARINT, _FIXED64, _BYTES, _GROUP, _GROUP_END, _FIXED32 = range(6)
 _SIZES = {_FIXED32: 4, _FIXED64: 8}
 #: Tags: of an input of the request, and of the contents of an input.
@@ -263,7 +262,10 @@ class _Reading(GradualReader):
         self, tensor: Any, contents: list[tuple[int, int]], encoded: bytearray
     ) -> None:
         """Add the bytes of typed contents."""
-        model, part = self.request.model_name, _TENSOR(name=tensor.name, datatype=tensor.datatype)
+        model, part = (
+            self.request.model_name,
+            _REQUEST.InferInputTensor(name=tensor.name, datatype=tensor.datatype),
+        )
         kind = ""
         for start, end in contents:
             for piece in self._pieces(start, end):

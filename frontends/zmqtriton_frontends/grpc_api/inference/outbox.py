@@ -70,10 +70,6 @@ class StreamOutbox:
         self.held += size
         return True
 
-    def book_anyway(self, message: Message) -> None:
-        """Count an encoded message that waits for its turn, even without room."""
-        self.held += len(message)
-
     async def wait_for_room(self, size: int, arrivals: Arrivals | None = None) -> None:
         """Wait until the queue is not full, then reserve room.
 
@@ -111,22 +107,15 @@ class StreamOutbox:
 
     # -------------------------------------------------------------- messages
 
-    async def send(self, message: Message) -> None:
+    async def send(self, message: Message, *, needs_room: bool = True) -> None:
         """Wait until the queue accepts the message; return at once if nothing is written any more.
 
-        Raises NoRoomError if there is no room for the message for long.
+        Raises NoRoomError if there is no room for long for a message that needs it.
         """
         size = len(message)
-        if self.held + size > self.room:
+        if needs_room and self.held + size > self.room:
             await self.wait_for_room(size)
         self.held += size
-        admitted = self.offer(message)
-        if admitted is not None:
-            await admitted
-
-    async def send_anyway(self, message: Message) -> None:
-        """Send a message as send() does, even without room."""
-        self.book_anyway(message)
         admitted = self.offer(message)
         if admitted is not None:
             await admitted

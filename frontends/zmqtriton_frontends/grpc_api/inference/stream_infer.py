@@ -326,7 +326,7 @@ class _Exchange:
         if message is not None and not self.outbox.book(message):
             message = self.failure(request.encoder, NoRoomError())
             if message is not None:
-                self.outbox.book_anyway(message)
+                self.outbox.held += len(message)  # even without room
         request.is_over, request.message = True, message
         if request.sending_done is not None:
             wake(request.sending_done)
@@ -455,7 +455,7 @@ class StreamSink(Sink):
         except Exception as error:  # noqa: BLE001 - an edge: the others of this stream go on
             message = exchange.failure(self.encoder, error)
             if message is not None:
-                await exchange.outbox.send_anyway(message)
+                await exchange.outbox.send(message, needs_room=False)
         finally:
             if self.sending_done is not None:
                 wake(self.sending_done)
