@@ -28,7 +28,6 @@ from zmqtriton_frontends.gateway.supervisor_line import SupervisorLine
 from zmqtriton_frontends.gateway.token_marks import TokenMarks
 from zmqtriton_frontends.inference.admission import CheckedRequest
 from zmqtriton_frontends.inference.catalogue import CATALOGUE_MESSAGES, CUT, STOPPING, Catalogue
-from zmqtriton_frontends.inference.client_regions import NO_PLACES
 from zmqtriton_frontends.inference.stage_times import Stages
 from zmqtriton_frontends.inference.trace_sampling import Traces
 from zmqtriton_frontends.process import request_log
@@ -190,7 +189,7 @@ class Gateway:
         if request.places:
             with closing(self.catalogue.regions.claim(request.places)) as claim:
                 claim.keep_inputs(request.body.inputs)
-                lending = request._replace(places=NO_PLACES)  # written here
+                lending = request._replace(places={})  # written here
                 if claim.is_on_gpu:
                     lending = lending.with_claim(claim, lends_files=False)
                 async with aclosing(self.stream(lending)) as items:
@@ -431,9 +430,9 @@ class Gateway:
             bootstrap.serial,
             bootstrap.directory,
             self._replies,
-            self._broker.grant,
-            self.cancel,
-            self.payload.discard,
+            tell=self._broker.grant,
+            cancel=self.cancel,
+            discard=self.payload.discard,
         )
         self.catalogue.keys = self.payload.keys
         self.traces.begin(bootstrap.directory, settings.tracing)

@@ -320,6 +320,7 @@ class Streams:
         serial: int,
         directory: str,
         replies: Mapping[int, object],
+        *,
         tell: Callable[[wire.StreamAck], None],
         cancel: Callable[[int], None],
         discard: Callable[[bytes], None],

@@ -148,20 +148,12 @@ def _reflection(gateway: Gateway) -> list[Rpc]:
 
 def _rpcs(gateway: Gateway) -> list[Rpc]:
     health, inference, streaming = Health(gateway), ModelInfer(gateway), Streaming(gateway)
+    load = _named(partial(administration.load_model, gateway))
+    config = partial(metadata.model_config, gateway)
     return [
         _by_messages(_INFERENCE, "ServerLive", "health", health.live),
         _by_messages(_INFERENCE, "ServerReady", "health", health.ready),
         _by_messages(_INFERENCE, "ModelReady", "health", health.model_ready, names_model=True),
-        _by_messages(
-            _INFERENCE, "ServerMetadata", "metadata", partial(metadata.server_metadata, gateway)
-        ),
-        _by_messages(
-            _INFERENCE,
-            "ModelMetadata",
-            "metadata",
-            partial(metadata.model_metadata, gateway),
-            names_model=True,
-        ),
         Rpc(_INFERENCE, "ModelInfer", "inference", inference.begin, names_model=True),
         Rpc(
             _INFERENCE,
@@ -171,57 +163,44 @@ def _rpcs(gateway: Gateway) -> list[Rpc]:
             names_model=True,
             drain=streaming.drain,
         ),
-        _by_task(
-            _INFERENCE,
-            "ModelConfig",
-            "model-config",
-            partial(metadata.model_config, gateway),
-            names_model=True,
-        ),
-        _by_messages(
-            _INFERENCE,
-            "ModelStatistics",
-            "statistics",
-            partial(metadata.model_statistics, gateway),
-            names_model=True,
-        ),
-        _by_messages(
-            _INFERENCE,
-            "RepositoryIndex",
-            "model-repository",
-            partial(administration.repository_index, gateway),
-        ),
-        _by_task(
-            _INFERENCE,
-            "RepositoryModelLoad",
-            "model-repository",
-            _named(partial(administration.load_model, gateway)),
-            names_model=True,
-        ),
-        _by_messages(
-            _INFERENCE,
-            "RepositoryModelUnload",
-            "model-repository",
-            _named(partial(administration.unload_model, gateway)),
-            names_model=True,
-        ),
-        _by_messages(
-            _INFERENCE,
-            "TraceSetting",
-            "trace",
-            _named(partial(administration.trace_setting, gateway)),
-            names_model=True,
-        ),
-        _by_messages(
-            _INFERENCE,
-            "LogSettings",
-            "logging",
-            _named(partial(administration.log_settings, gateway)),
-        ),
+        _by_task(_INFERENCE, "ModelConfig", "model-config", config, names_model=True),
+        _by_task(_INFERENCE, "RepositoryModelLoad", "model-repository", load, names_model=True),
+        *_control(gateway),
         *_shared_memory(gateway, "system", "SystemSharedMemory"),
         *_shared_memory(gateway, "cuda", "CudaSharedMemory"),
         _by_task(_HEALTH, "Check", "health", health.check),
         Rpc(_HEALTH, "Watch", "health", exchange=health.watch),
+    ]
+
+
+def _control(gateway: Gateway) -> list[Rpc]:
+    """Return the RPCs about models and settings whose messages are small."""
+    return [
+        _by_messages(_INFERENCE, method, category, handle, names_model=names_model)
+        for method, category, handle, names_model in (
+            ("ServerMetadata", "metadata", partial(metadata.server_metadata, gateway), False),
+            ("ModelMetadata", "metadata", partial(metadata.model_metadata, gateway), True),
+            ("ModelStatistics", "statistics", partial(metadata.model_statistics, gateway), True),
+            (
+                "RepositoryIndex",
+                "model-repository",
+                partial(administration.repository_index, gateway),
+                False,
+            ),
+            (
+                "RepositoryModelUnload",
+                "model-repository",
+                _named(partial(administration.unload_model, gateway)),
+                True,
+            ),
+            ("TraceSetting", "trace", _named(partial(administration.trace_setting, gateway)), True),
+            (
+                "LogSettings",
+                "logging",
+                _named(partial(administration.log_settings, gateway)),
+                False,
+            ),
+        )
     ]
 
 

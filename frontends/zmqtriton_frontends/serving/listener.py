@@ -155,8 +155,8 @@ class Listeners:
     ) -> None:
         """Set up; the first `passed` sockets are shared with other servers.
 
-        Where the settings say so, connections have TLS: ALPN offers `protocol`, and `refusal`
-        answers others. Raises OSError for files that cannot be used.
+        If the settings have a certificate, connections have TLS. ALPN offers `protocol`, and
+        `refusal` answers clients without TLS. Raises OSError for files that cannot be used.
         """
         self._room = room
         self._gateway = gateway

@@ -53,7 +53,7 @@ class Service:
     role = ""
     #: The memory that its clients make the process hold; only a service with a role has it.
     ledger: Ledger
-    #: Its open connections, for operators.
+    #: Open connections of its clients, for operators.
     room: Room[Any] | tuple[()] = ()
     #: Set if another server takes clients that connect when this one has left.
     shares_port = False

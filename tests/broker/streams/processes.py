@@ -222,8 +222,9 @@ class FrontendProcess:
         parts._welcomed = loop.create_future()
         parts.serial = FRONTEND
         parts.payload = Payload(FRONTEND, Memory(PAGES, PAGES), Mock(), parts._broker.send)
-        called = parts._replies, parts._broker.grant, gateway.cancel, parts.payload.discard
-        parts.streams = Streams(running, FRONTEND, "/", *called)
+        calls = {"tell": parts._broker.grant, "cancel": gateway.cancel}
+        discard = gateway.payload.discard
+        parts.streams = Streams(running, FRONTEND, "/", parts._replies, **calls, discard=discard)
         parts.streams.publishers = Subscriptions(world)
         parts._broker.begin(loop)
         parts._broker.connect(1, "/", gateway.payload.releases)

@@ -355,9 +355,15 @@ class World:
         self.discarded: list[bytes] = []
         #: Their context closes them.
         self.publishers: list[Any] = []
-        called = self.grants.append, self.cancelled.append, self.discarded.append
-        loop = asyncio.get_running_loop()
-        self.streams = Streams(loop, OWN, str(directory), self.replies, *called)
+        self.streams = Streams(
+            asyncio.get_running_loop(),
+            OWN,
+            str(directory),
+            self.replies,
+            tell=self.grants.append,
+            cancel=self.cancelled.append,
+            discard=self.discarded.append,
+        )
 
     def open(self, own_id: int = 1, arrivals: Arrivals | None = None) -> ResponseStream:
         stream = ResponseStream(asyncio.get_running_loop(), own_id, arrivals)

@@ -40,7 +40,7 @@ class Health:
         self._gateway = gateway
         self._readiness = Readiness(gateway)
         #: The status that each watcher has been sent.
-        self._told: dict[object, bool | None] = {}
+        self._statuses: dict[object, bool | None] = {}
         #: The last answer of models with an is_ready, and the tasks that ask them and look while
         #: there are watchers.
         self._models_say = True
@@ -72,8 +72,8 @@ class Health:
         else:
             raise InternalError("the request is missing")
         watcher = object()
-        is_first = not self._told
-        self._told[watcher] = None
+        is_first = not self._statuses
+        self._statuses[watcher] = None
         try:
             if is_first:
                 self._news = asyncio.get_running_loop().create_future()
@@ -83,16 +83,16 @@ class Health:
             while True:
                 is_ending = self._gateway.is_ending
                 ready = self._is_ready()
-                if ready != self._told[watcher]:
-                    self._told[watcher] = ready
+                if ready != self._statuses[watcher]:
+                    self._statuses[watcher] = ready
                     yield _status(ready)
                 if is_ending:
                     return
                 # shielded: one watcher that is cancelled must not cancel what the others wait for
                 await asyncio.shield(self._news)
         finally:
-            del self._told[watcher]
-            if not self._told:
+            del self._statuses[watcher]
+            if not self._statuses:
                 self._tasks.close()
 
     def _is_ready(self) -> bool:
@@ -115,7 +115,7 @@ class Health:
         """Wake the watchers at each change: one look for all, and none of them runs before."""
         while True:
             await asyncio.sleep(_LOOK_S)
-            if {*self._told.values()} != {self._is_ready()} or self._gateway.is_ending:
+            if {*self._statuses.values()} != {self._is_ready()} or self._gateway.is_ending:
                 news, self._news = self._news, asyncio.get_running_loop().create_future()
                 news.set_result(None)
 

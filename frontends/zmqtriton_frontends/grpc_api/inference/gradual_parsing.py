@@ -262,10 +262,8 @@ class _Reading(GradualReader):
         self, tensor: Any, contents: list[tuple[int, int]], encoded: bytearray
     ) -> None:
         """Add the bytes of typed contents."""
-        model, part = (
-            self.request.model_name,
-            _REQUEST.InferInputTensor(name=tensor.name, datatype=tensor.datatype),
-        )
+        model = self.request.model_name
+        part = _REQUEST.InferInputTensor(name=tensor.name, datatype=tensor.datatype)
         kind = ""
         for start, end in contents:
             for piece in self._pieces(start, end):

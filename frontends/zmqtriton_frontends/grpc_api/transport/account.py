@@ -44,6 +44,10 @@ OK, CANCELLED = NAMES.index("OK"), NAMES.index("CANCELLED")
 by_status = [0] * len(NAMES)
 
 
+def counts() -> dict[str, int]:
+    return {name: count for name, count in zip(NAMES, by_status, strict=True) if count}
+
+
 class Account:
     def __init__(self, client: ConnectedClient, max_message: int) -> None:
         self.client, ledger = client, client.ledger

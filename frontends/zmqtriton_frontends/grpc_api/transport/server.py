@@ -14,8 +14,7 @@ from functools import partial
 from zmqtriton_floor.errors import Unavailable
 from zmqtriton_frontends.access import refusals
 from zmqtriton_frontends.gateway.gateway import Gateway
-from zmqtriton_frontends.grpc_api.transport import call_headers
-from zmqtriton_frontends.grpc_api.transport.account import NAMES, by_status
+from zmqtriton_frontends.grpc_api.transport import account, call_headers
 from zmqtriton_frontends.grpc_api.transport.call_headers import RpcHeaders
 from zmqtriton_frontends.grpc_api.transport.connection import ClientConnection
 from zmqtriton_frontends.grpc_api.transport.lifecycle import (
@@ -130,7 +129,7 @@ class NativeServer(Service):
     def counts(self) -> Counts:
         return {
             "connections": {"": self.room.added},
-            "calls": {name: n for name, n in zip(NAMES, by_status, strict=True) if n},
+            "calls": account.counts(),
             "access_refusals": refusals.counts,
         }
 

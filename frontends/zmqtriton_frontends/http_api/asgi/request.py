@@ -220,7 +220,7 @@ class HttpRequest(falcon.asgi.Request):
 
     @property
     def connection(self) -> Any:
-        """Return the exchange of the connection; None for a request of the server itself, a job."""
+        """Return the exchange of the connection; None for the server's own requests."""
         return self.scope.get(CONNECTION)
 
 
