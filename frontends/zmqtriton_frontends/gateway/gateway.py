@@ -47,8 +47,9 @@ _FEW_REPLIES = 8
 
 
 def _refuse_call(call: wire.Call) -> wire.CallResult:
-    text = f"'{call.verb}' cannot be asked here"
-    return wire.CallResult(call.id, Unsupported.number, text, "null")
+    return wire.CallResult(
+        call.id, Unsupported.number, f"'{call.verb}' cannot be asked here", "null"
+    )
 
 
 def _in_steps(

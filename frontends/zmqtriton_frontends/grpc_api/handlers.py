@@ -148,8 +148,6 @@ def _reflection(gateway: Gateway) -> list[Rpc]:
 
 def _rpcs(gateway: Gateway) -> list[Rpc]:
     health, inference, streaming = Health(gateway), ModelInfer(gateway), Streaming(gateway)
-    load = _named(partial(administration.load_model, gateway))
-    config = partial(metadata.model_config, gateway)
     return [
         _by_messages(_INFERENCE, "ServerLive", "health", health.live),
         _by_messages(_INFERENCE, "ServerReady", "health", health.ready),
@@ -163,8 +161,20 @@ def _rpcs(gateway: Gateway) -> list[Rpc]:
             names_model=True,
             drain=streaming.drain,
         ),
-        _by_task(_INFERENCE, "ModelConfig", "model-config", config, names_model=True),
-        _by_task(_INFERENCE, "RepositoryModelLoad", "model-repository", load, names_model=True),
+        _by_task(
+            _INFERENCE,
+            "ModelConfig",
+            "model-config",
+            partial(metadata.model_config, gateway),
+            names_model=True,
+        ),
+        _by_task(
+            _INFERENCE,
+            "RepositoryModelLoad",
+            "model-repository",
+            _named(partial(administration.load_model, gateway)),
+            names_model=True,
+        ),
         *_control(gateway),
         *_shared_memory(gateway, "system", "SystemSharedMemory"),
         *_shared_memory(gateway, "cuda", "CudaSharedMemory"),

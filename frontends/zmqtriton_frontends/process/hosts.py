@@ -46,12 +46,9 @@ def host_refusal(host: str) -> str:
     """Return the text for a client whose `Host` is not admitted."""
     name = host_name(host)
     if name is None or len(name) > _LONGEST_NAME:
-        return f"Host '{_printable(host[:_LONGEST_NAME])}' is not allowed: it is no valid name"
+        signs = (s if s.isascii() and s.isprintable() else "?" for s in host[:_LONGEST_NAME])
+        return f"Host '{''.join(signs)}' is not allowed: it is no valid name"
     return (
         f"Host '{name}' is not allowed: start the server with --http-allowed-host={name}, "
         "or let a proxy send the server's own address as Host"
     )
-
-
-def _printable(text: str) -> str:
-    return "".join(sign if sign.isascii() and sign.isprintable() else "?" for sign in text)

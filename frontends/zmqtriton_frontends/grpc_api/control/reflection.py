@@ -62,8 +62,9 @@ class Reflection:
             outbox.end()
 
     def _respond(self, request: Any) -> Any:
-        kind = message("grpc.reflection.v1.ServerReflectionResponse")
-        response = kind(valid_host=request.host, original_request=request)
+        response = message("grpc.reflection.v1.ServerReflectionResponse")(
+            valid_host=request.host, original_request=request
+        )
         try:
             self._fill(response, request)
         except ZmqTritonError as error:

@@ -244,10 +244,9 @@ class ExchangeCall(NativeCall):
 
     async def _survive(self) -> None:
         """Run the handler in a task, and turn every fault into a status; call this once."""
-        exchange = self.context.rpc.exchange
-        assert exchange is not None
+        assert self.context.rpc.exchange is not None
         try:
-            async with aclosing(exchange(self._requests(), self)) as responses:
+            async with aclosing(self.context.rpc.exchange(self._requests(), self)) as responses:
                 async for response in responses:
                     sending = self._send(response)
                     del response  # which may lie in the memory of a model

@@ -113,10 +113,9 @@ class Inference:
 
     async def receive(self, req: HttpRequest) -> ArenaBuffer:
         """Receive a body and inflate it; its tensors are placed where the model can read them."""
-        read = req.begin_body()
         length = req.header(tensor_data.JSON_LENGTH)
         limit = self.max_input_size if length is None else MAX_BODY_BYTES
-        pieces, _ = await req.read_pieces(limit, read)
+        pieces, _ = await req.read_pieces(limit)
         return await self.place(pieces, req, req.client, req.hold)
 
     async def place(

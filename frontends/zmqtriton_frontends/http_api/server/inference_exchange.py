@@ -159,8 +159,7 @@ class ConnectionSink(HttpSink, Exchange):
         async with aclosing(response_encoding.pieces(head, tail, time.monotonic)) as pieces:
             async for piece in pieces:
                 owner.channel.write_all(piece)
-                if owner.channel.unread is not None:
-                    await owner.channel.drain()
+                await owner.channel.drain()
         self._sending = None
         self.free()
         owner.answered()
