@@ -75,8 +75,10 @@ def kept_bytes(body: RequestBody, size: int) -> int:
 
     All bytes but the tensors in shared memory.
     """
-    sizes = (len(tensor.data) for tensor in body.inputs)
-    return max(0, size - sum(each for each in sizes if each > INLINE_BYTES))
+    for tensor in body.inputs:  # a sum would call a generator for each
+        if len(tensor.data) > INLINE_BYTES:
+            size -= len(tensor.data)
+    return max(0, size)
 
 
 class CallFacts(NamedTuple):

@@ -211,14 +211,17 @@ class Regions:
 
         Raises NotFound for an unknown region, InvalidArgument for a place beyond its region.
         """
-        total = sum(each.data.size for each in body.inputs if type(each.data) is RegionSlice)
+        total = 0
+        for tensor in body.inputs:  # a sum would call a generator for each
+            if type(tensor.data) is RegionSlice:
+                total += tensor.data.size
         if total > MAX_READ_BYTES:
             raise InvalidArgument(
                 f"inputs in shared memory have {total} bytes, but can have at most {MAX_READ_BYTES}"
             )
-        inputs = [
-            self._filled(each) if type(each.data) is RegionSlice else each for each in body.inputs
-        ]
+        inputs = []
+        for tensor in body.inputs:
+            inputs.append(self._filled(tensor) if type(tensor.data) is RegionSlice else tensor)
         request_id, parameters, outputs, _, places = body
         return make(RequestBody, (request_id, parameters, outputs, inputs, places))
 
@@ -252,8 +255,10 @@ def _not_found(name: str) -> NotFound:
 
 def flags_of_inputs(body: RequestBody) -> int:
     """Return UNREAD_STRINGS if the frontend cannot read some of these inputs, else 0."""
-    contents = (each.data for each in body.inputs if type(each.data) is RegionContents)
-    return UNREAD_STRINGS if any(each.region.is_on_gpu for each in contents) else 0
+    for tensor in body.inputs:
+        if type(tensor.data) is RegionContents and tensor.data.region.is_on_gpu:
+            return UNREAD_STRINGS
+    return 0
 
 
 @dataclass(slots=True, eq=False)
@@ -359,12 +364,8 @@ class Claim:
             if not (region.can_be_mapped and (is_large or region.is_on_gpu)):
                 continue
             start = region.offset + place.offset
-            end = start + place.size
             row = make(Place, (output, owner, REGIONS_FROM + region.number, start, place.size))
-            if not region.is_on_gpu and any(
-                _have_same_bytes(region, start, end, other, lent.offset, lent.offset + lent.size)
-                for other, lent in inputs  # also under other names of regions
-            ):
+            if not region.is_on_gpu and _overlaps(region, row, inputs):
                 continue
             region.claims += 1
             self._lent.add(output)
@@ -414,6 +415,15 @@ class Claim:
             raise too_small(name, place.size, size)
         region.write(place, data)
         return Tensor(name, datatype, shape, b"")
+
+
+def _overlaps(region: Region, place: Place, loans: Iterable[Loan]) -> bool:
+    """True if a place shares bytes with one of the loans, also under other names of regions."""
+    start, end = place.offset, place.offset + place.size
+    for other, lent in loans:
+        if _have_same_bytes(region, start, end, other, lent.offset, lent.offset + lent.size):
+            return True
+    return False
 
 
 def _have_same_bytes(
