@@ -263,11 +263,10 @@ def _place_of(tensor: Any) -> RegionSlice | None:
         raise InvalidArgument(
             "'shared_memory_byte_size' must be specified along with 'shared_memory_region' " + tail
         )
-    # Triton takes the 64 bits as unsigned, so that a negative offset is beyond every region
-    numbers = [
-        parameters[key].int64_param % 2**64 if key in keys else 0
-        for key in ("shared_memory_offset", "shared_memory_byte_size")
-    ]
+    numbers = []
+    for key in ("shared_memory_offset", "shared_memory_byte_size"):
+        # Triton takes the 64 bits as unsigned, so that a negative offset is beyond every region
+        numbers.append(parameters[key].int64_param % 2**64 if key in keys else 0)
     return RegionSlice(parameters["shared_memory_region"].string_param, *numbers)
 
 
