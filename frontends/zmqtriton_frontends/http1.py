@@ -406,7 +406,8 @@ class RequestReader:
         None if the head has not come, which `head` has from then on. Raises Refused.
         """
         if self.head is not None:
-            return self._read_chunks() if self._chunked is not None else self._read_part()
+            chunked = self._chunked
+            return self._read_part() if chunked is None else self._read_chunks(chunked)
         held = self.held.removeprefix(b"\r\n")  # one empty line before a request means nothing
         end = held.find(_END, self._searched, MAX_HEAD_BYTES)
         if end < 0:
@@ -423,10 +424,10 @@ class RequestReader:
         self._searched, size = 0, head.body_bytes
         if size is None:
             self.held = held[end:]
-            self._chunked = ChunkedBody()
+            self._chunked = chunked = ChunkedBody()
             self._unread = head.chunked_bytes
             self.is_whole = False
-            return self._read_chunks()
+            return self._read_chunks(chunked)
         self._chunked, stop = None, end + size
         body, self.held = held[end:stop], held[stop:]
         self._missing = missing = size - len(body)
@@ -440,14 +441,13 @@ class RequestReader:
         self.skip(len(body))
         return body
 
-    def _read_chunks(self) -> bytes:
+    def _read_chunks(self, chunked: ChunkedBody) -> bytes:
         """Return the next part of a body in chunks."""
         held = self.held
-        assert self._chunked is not None, "the head says so"
         if not held:
             return b""
-        body, self.held = self._chunked.read(held)
-        self.is_whole = self._chunked.is_whole
+        body, self.held = chunked.read(held)
+        self.is_whole = chunked.is_whole
         if self._unread is not None:
             self._unread -= len(held) - len(self.held)
             if self._unread < 0 or (self.is_whole and self._unread):

@@ -28,21 +28,13 @@ class Method(NamedTuple):
     server_streaming: bool
 
 
-def _load_files() -> descriptor_pb2.FileDescriptorSet:
-    data = Path(__file__).with_name("descriptors.pb").read_bytes()
-    return descriptor_pb2.FileDescriptorSet.FromString(data)
-
-
-def _fill_pool(files: descriptor_pb2.FileDescriptorSet) -> Any:
-    pool = descriptor_pool.DescriptorPool()
-    for file in files.file:
-        pool.AddSerializedFile(file.SerializeToString())
-    return pool
-
-
-_FILES = _load_files()
+_FILES = descriptor_pb2.FileDescriptorSet.FromString(
+    Path(__file__).with_name("descriptors.pb").read_bytes()
+)
 #: Holds our descriptors only; needed wherever protobuf asks for a pool, as in json_format.
-POOL: Any = _fill_pool(_FILES)
+POOL: Any = descriptor_pool.DescriptorPool()
+for _file in _FILES.file:
+    POOL.AddSerializedFile(_file.SerializeToString())
 
 
 @cache
@@ -60,8 +52,9 @@ def enum(name: str) -> Any:
     return POOL.FindEnumTypeByName(name)
 
 
-def _methods(service: Any) -> list[Method]:
-    return [
+#: Full service name -> its methods, in the order of the .proto file.
+SERVICES: dict[str, list[Method]] = {
+    name: [
         Method(
             method.name,
             message(method.input_type.full_name),
@@ -69,13 +62,8 @@ def _methods(service: Any) -> list[Method]:
             method.client_streaming,
             method.server_streaming,
         )
-        for method in service.methods
+        for method in POOL.FindServiceByName(name).methods
     ]
-
-
-#: Full service name -> its methods, in the order of the .proto file.
-SERVICES: dict[str, list[Method]] = {
-    name: _methods(POOL.FindServiceByName(name))
     for name in (f"{f.package}.{s.name}" for f in _FILES.file for s in f.service)
 }
 

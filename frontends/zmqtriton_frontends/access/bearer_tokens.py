@@ -35,20 +35,18 @@ from zmqtriton_floor.settings.frontends import FrontendSettings
 from zmqtriton_floor.token_file import CONTROL, INFER, METRICS, Grant, TokenFileError
 from zmqtriton_frontends.access import refusals
 from zmqtriton_frontends.access.refusals import Forbidden, TooManyFailures, Unauthenticated
+from zmqtriton_frontends.process.futures import Callbacks
 from zmqtriton_frontends.process.own_threads import Threads
 
 _log = logging.getLogger(__name__)
 
 #: The header in lower case, which is also the key of gRPC's metadata.
 HEADER = "authorization"
+#: The same as it arrives over HTTP.
+RAW_HEADER = HEADER.encode()
 _LOOK_EVERY_S = 1.0
-_SCHEME = "bearer"
 #: Scopes whose calls concern the whole server if they name no model.
 _OF_SERVER = frozenset({CONTROL, METRICS})
-_MISSING = "This server needs a token, expecting header 'Authorization: Bearer TOKEN'"
-_UNKNOWN = "The token is not known to this server"
-_EXPIRED = "The token has expired"
-_SEVERAL = "Only one token may be presented"
 
 Mark = tuple[int, ...]
 #: The grants in the file, or why it cannot be used.
@@ -153,7 +151,7 @@ class BearerTokens:
         self._failures = FailureLimit()
         self._threads = Threads("tokens", 1)
         #: Functions that are called when the set of valid tokens has changed.
-        self.on_change: list[Callable[[], None]] = []
+        self.on_change = Callbacks()
         self._day = _today()
         #: Marks of the token file: at the last reading, and at the last look.
         self._read_mark = self._seen_mark = mark_of(path)
@@ -193,7 +191,10 @@ class BearerTokens:
     def _refuse(self, values: Sequence[str], address: str) -> NoReturn:
         tokens = [token for token in map(_token_in, values) if token is not None]
         if not tokens:
-            raise Unauthenticated(_MISSING, refusals.MISSING)
+            raise Unauthenticated(
+                "This server needs a token, expecting header 'Authorization: Bearer TOKEN'",
+                refusals.MISSING,
+            )
         failure = self._failures.add(address, time.monotonic())
         if failure.begins_burst:
             _log.warning(
@@ -204,10 +205,10 @@ class BearerTokens:
         if failure.wait_s:
             raise TooManyFailures(failure.wait_s)
         if len(values) > 1:
-            raise Unauthenticated(_SEVERAL, refusals.SEVERAL)
+            raise Unauthenticated("Only one token may be presented", refusals.SEVERAL)
         if token_file.Grant.digest_of(tokens[0]) in self._expired:
-            raise Unauthenticated(_EXPIRED, refusals.EXPIRED)
-        raise Unauthenticated(_UNKNOWN, refusals.UNKNOWN)
+            raise Unauthenticated("The token has expired", refusals.EXPIRED)
+        raise Unauthenticated("The token is not known to this server", refusals.UNKNOWN)
 
     # ---------------------------------------------------------------- the file
 
@@ -262,8 +263,7 @@ class BearerTokens:
         }
         self._expired = frozenset(grant.digest for grant in self._grants) - self._valid.keys()
         self._names.update((grant.digest, grant.name) for grant in self._grants)
-        for tell in self.on_change:
-            tell()
+        self.on_change()
 
 
 def bearer_tokens_of(settings: FrontendSettings) -> BearerTokens | None:
@@ -319,7 +319,7 @@ def authorization_in(header: Callable[[bytes], str | None]) -> list[str]:
 
     A page in a browser can name subprotocols of a WebSocket, but can set no other header.
     """
-    value = header(HEADER.encode())
+    value = header(RAW_HEADER)
     if value is not None:
         return [value]
     offers = (header(b"sec-websocket-protocol") or "").split(",")
@@ -329,7 +329,7 @@ def authorization_in(header: Callable[[bytes], str | None]) -> list[str]:
 def _token_in(value: str) -> str | None:
     """Return the token in a header's value; None for another authentication scheme."""
     scheme, _, token = value.strip().partition(" ")
-    return token.strip() if scheme.lower() == _SCHEME else None
+    return token.strip() if scheme.lower() == "bearer" else None
 
 
 def _digest_of(values: Sequence[str]) -> bytes:

@@ -15,7 +15,6 @@ counts: Counter[str] = Counter()
 MISSING, UNKNOWN, EXPIRED, SEVERAL = "missing", "unknown", "expired", "several"
 #: Reason of a refusal if a restricted API was called without its key, or with a wrong one.
 KEY = "key"
-_FORBIDDEN, _TOO_MANY = "forbidden", "too_many_failures"
 #: The code of a refusal that is no AccessRefused: a missing key, a foreign page or host name.
 NOT_PERMITTED = "PERMISSION_DENIED"
 
@@ -94,7 +93,7 @@ class Forbidden(AccessRefused):
     code, http_status, grpc_status = "PERMISSION_DENIED", 403, 7
 
     def __init__(self, text: str, scope: str = "") -> None:
-        super().__init__(text, _FORBIDDEN)
+        super().__init__(text, "forbidden")
         named = f', scope="{scope}"' if scope else ""
         self.headers = (("WWW-Authenticate", f'Bearer error="insufficient_scope"{named}'),)
 
@@ -108,6 +107,6 @@ class TooManyFailures(AccessRefused):
         super().__init__(
             f"Too many wrong tokens came from this address, retry after {wait_s} s or with a valid "
             "one",
-            _TOO_MANY,
+            "too_many_failures",
         )
         self.headers = (("Retry-After", str(wait_s)),)

@@ -7,12 +7,13 @@ not know: one of the core's (`forwarding`, `reports`) or of an add-on.
 from __future__ import annotations
 
 from collections.abc import AsyncGenerator, Callable, Coroutine, Iterable
+from contextlib import aclosing
 from typing import Any, NamedTuple
 
 from zmqtriton_floor.errors import ZmqTritonError
 from zmqtriton_floor.settings.offers import Hook
 from zmqtriton_floor.token_file import Grant
-from zmqtriton_floor.wire import ANY_VERSION
+from zmqtriton_floor.wire import ANY_VERSION, BYTE_WINDOW
 from zmqtriton_frontends.access.bearer_tokens import check_model
 from zmqtriton_frontends.entrance.ask import (
     Ask,
@@ -36,7 +37,7 @@ from zmqtriton_frontends.inference.admission import (
 )
 from zmqtriton_frontends.inference.load_on_demand import NotLoaded
 from zmqtriton_frontends.inference.model_version import ModelVersion
-from zmqtriton_frontends.inference.request_trace import followed
+from zmqtriton_frontends.inference.request_trace import Observer
 from zmqtriton_frontends.inference.trace_sampling import parent_in
 from zmqtriton_frontends.process.arrivals import Arrivals
 from zmqtriton_frontends.process.own_threads import aside
@@ -213,8 +214,32 @@ class Entrance:
         The model makes as many responses as `arrivals` has room for; None: as many as are read.
         """
         if arrivals is not None:
-            checked = checked.with_arrivals(arrivals)
-        return followed(self.gateway.stream(checked), checked.observer, self._sending)
+            options = checked.options._replace(flags=checked.options.flags | BYTE_WINDOW)
+            checked = checked._replace(options=options, arrivals=arrivals)
+        items, observer = self.gateway.stream(checked), checked.observer
+        return items if observer is None else followed(items, observer, self._sending)
+
+
+async def followed(
+    items: AsyncGenerator[StreamItem, None], observer: Observer, sending: str
+) -> AsyncGenerator[StreamItem, None]:
+    """Return the responses; the observer sees each before the client has it.
+
+    The observer ends after the last of them, or when their reader leaves.
+    """
+    try:
+        async with aclosing(items):
+            async for item in items:
+                if item.body is not None:
+                    observer.take(item.body)
+                if item.error is not None:
+                    observer.fail(item.error)
+                yield item
+    except ZmqTritonError as error:
+        observer.fail(error)
+        raise
+    finally:
+        observer.end(sending)
 
 
 async def _count_aside(content: Content, model: str) -> Content:

@@ -12,6 +12,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from zmqtriton_floor.errors import InvalidArgument
+from zmqtriton_frontends.access.bearer_tokens import HEADER
 from zmqtriton_frontends.entrance.ask import Ask, Content
 from zmqtriton_frontends.inference.model_version import ModelVersion
 
@@ -27,8 +28,6 @@ _RESERVED = frozenset(
         "binary_data_output",
     )
 )
-#: The header that bearer tokens come in.
-_HIDDEN = frozenset({"authorization"})
 #: Beginning of a pattern that says, in Triton's regular expressions, that case counts.
 _CASE_COUNTS = "(?-i)"
 
@@ -40,7 +39,7 @@ class Forwarding:
         flags = "" if pattern.startswith(_CASE_COUNTS) else "(?i)"
         pattern = pattern.removeprefix(_CASE_COUNTS)
         self._pattern = re.compile(flags + pattern) if pattern else None
-        self._hidden = _HIDDEN if hides_tokens else frozenset()
+        self._hides_tokens = hides_tokens
 
     def __bool__(self) -> bool:
         return self._pattern is not None
@@ -63,7 +62,7 @@ class Forwarding:
             if not self._pattern.search(name):
                 continue
             key = name.lower()
-            if key in self._hidden:
+            if self._hides_tokens and key == HEADER:
                 continue
             if key in _RESERVED or key.startswith("triton_"):
                 raise InvalidArgument(

@@ -73,8 +73,8 @@ class BrokerLink:
         #: Releases of blocks, sent along with other messages; None before the first broker.
         self._releases: Releases | None = None
         #: Epoch of the broker to connect to, 0 while there is none; and of the last one that has
-        #: welcomed this process.
-        self._epoch = self._welcome_epoch = 0
+        #: welcomed this process, as the owner records it.
+        self._epoch = self.welcome_epoch = 0
         #: Connection to the broker; None while there is none.
         self._dealer: Dealer | None = None
         self._is_writing = False
@@ -116,7 +116,7 @@ class BrokerLink:
         """Send at once; the message is dropped while there is no broker."""
         if self._dealer is not None:
             self._dealer.put([wire.encode(message)])
-            self._write()
+            self._write(self._dealer)
 
     def _flush_soon(self) -> None:
         if not self._is_flush_due:
@@ -150,7 +150,7 @@ class BrokerLink:
             self._put_rarer(dealer)
         dealer.flush()  # as _write() does, which would be one call more
         if dealer.is_blocked:
-            self._write()
+            self._write(dealer)
 
     def _put_rarer(self, dealer: Dealer) -> None:
         """Queue messages about requests that were sent before, or just now."""
@@ -161,15 +161,13 @@ class BrokerLink:
             for i in range(0, len(rows), wire.MAX_ROWS):
                 dealer.put([wire.encode(kind(rows[i : i + wire.MAX_ROWS]))])
 
-    def _write(self) -> None:
+    def _write(self, dealer: Dealer) -> None:
         """Send queued messages as far as there is room; the rest when there is more."""
-        dealer = self._dealer
-        assert dealer is not None
         dealer.flush()
         if dealer.is_blocked != self._is_writing:
             self._is_writing = dealer.is_blocked
             if dealer.is_blocked:
-                self._loop.add_writer(dealer.fileno(), self._write)
+                self._loop.add_writer(dealer.fileno(), self._write, dealer)
             else:
                 self._loop.remove_writer(dealer.fileno())
 
@@ -216,12 +214,8 @@ class BrokerLink:
         if epoch:  # not now: who got a response in this turn opens it first, so that it is known
             self._loop.call_soon(self._connect, epoch)
 
-    def welcomed(self, epoch: int) -> None:
-        """Record the epoch of the broker that has welcomed this process."""
-        self._welcome_epoch = epoch
-
     def _connect(self, epoch: int) -> None:
-        if epoch != self._epoch or epoch == self._welcome_epoch:
+        if epoch != self._epoch or epoch == self.welcome_epoch:
             return
         try:
             dealer = Dealer(endpoints.requests_address(self._directory, epoch))
@@ -250,7 +244,7 @@ class BrokerLink:
         supervisor reports both.
         """
         self._unwatch(dealer)
-        if self._epoch != self._welcome_epoch:
+        if self._epoch != self.welcome_epoch:
             self._disconnect()
             self._connect_later()
 
@@ -260,7 +254,7 @@ class BrokerLink:
         self._is_writing = False
 
     def close(self) -> None:
-        self._epoch = self._welcome_epoch = 0
+        self._epoch = self.welcome_epoch = 0
         self._disconnect()
 
     def _disconnect(self) -> None:

@@ -11,7 +11,7 @@ import logging
 import math
 import os
 from collections.abc import AsyncGenerator, Callable, Iterable
-from contextlib import aclosing
+from contextlib import aclosing, closing
 from typing import Any
 from weakref import WeakValueDictionary
 
@@ -47,8 +47,9 @@ _FEW_REPLIES = 8
 
 
 def _refuse_call(call: wire.Call) -> wire.CallResult:
-    text = f"'{call.verb}' cannot be asked here"
-    return wire.CallResult(call.id, Unsupported.number, text, "null")
+    return wire.CallResult(
+        call.id, Unsupported.number, f"'{call.verb}' cannot be asked here", "null"
+    )
 
 
 def _in_steps(
@@ -95,14 +96,13 @@ class Gateway:
         self.call, self.statistics = self._control_calls.call, self._control_calls.statistics
         self.token_marks = TokenMarks(self._broker.send)
         self._stages: WeakValueDictionary[int, Stages] = WeakValueDictionary()
-        self.payload: Payload  # there from the Bootstrap on
-        self.settings: FrontendSettings  # likewise
+        # there from the Bootstrap on
+        self.payload: Payload
+        self.streams: Streams
+        self.settings: FrontendSettings
         self.traces, self.catalogue = Traces(), Catalogue()
         send = self._supervisor.send
         self.catalogue.regions.on_left.append(lambda number: send(wire.RegionReleased(number)))
-        self.streams = Streams(
-            self._replies, self._broker.grant, self.cancel, lambda body: self.payload.discard(body)
-        )
         #: The server stops; and later, no sequence is open any more.
         self.is_stopping = self.is_ending = False
         #: Requests are taken until the process ends, since it tells its clients to go: for so long
@@ -152,9 +152,9 @@ class Gateway:
     def close(self) -> None:
         if self.serial:
             self.payload.close()  # before the server sees that this process has left
+            self.streams.close()
         self.catalogue.regions.close()
         self._supervisor.close()
-        self.streams.close()
         self._broker.close()
         self.traces.end()
 
@@ -188,9 +188,9 @@ class Gateway:
         there is room for unread ones. Closing the iterator before its end cancels the request.
         """
         if request.places:
-            with self.catalogue.regions.claim(request.places) as claim:
+            with closing(self.catalogue.regions.claim(request.places)) as claim:
                 claim.keep_inputs(request.body.inputs)
-                lending = request.without_places()
+                lending = request._replace(places={})  # written here
                 if claim.is_on_gpu:
                     lending = lending.with_claim(claim, lends_files=False)
                 async with aclosing(self.stream(lending)) as items:
@@ -350,7 +350,7 @@ class Gateway:
 
     def _take_welcome(self, welcome: wire.Welcome) -> None:
         self.catalogue.has_broker = True
-        self._broker.welcomed(welcome.epoch)
+        self._broker.welcome_epoch = welcome.epoch
         wake(self._welcomed)
 
     def _take_stages(self, message: wire.StageTimes | wire.Progress) -> None:
@@ -423,9 +423,17 @@ class Gateway:
         self.settings = settings = FrontendSettings.decode(bootstrap.settings)
         request_log.follow(settings.log)
         apply_settings(self.catalogue, settings, self.call)
-        self.streams.take_bootstrap(self._loop, bootstrap.serial, bootstrap.directory)
         self.payload = Payload(
             bootstrap.serial, settings.memory, self._supervisor.send, self._broker.send
+        )
+        self.streams = Streams(
+            self._loop,
+            bootstrap.serial,
+            bootstrap.directory,
+            self._replies,
+            tell=self._broker.grant,
+            cancel=self.cancel,
+            discard=self.payload.discard,
         )
         self.catalogue.keys = self.payload.keys
         self.traces.begin(bootstrap.directory, settings.tracing)

@@ -244,7 +244,7 @@ class Pending:
     def _leave(self) -> None:
         """Leave clients' memory, and the copy, which is compared with nothing."""
         if self._claim is not None:
-            self._claim.give_back()
+            self._claim.close()
             self._claim = None
         if self._copy is not None:
             self._copy.drop()

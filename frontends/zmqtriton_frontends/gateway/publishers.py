@@ -24,12 +24,18 @@ _READ_S = 0.002
 
 
 class Publishers:
-    def __init__(self, take: Callable[[Any, list[bytes]], None]) -> None:
+    def __init__(
+        self,
+        loop: asyncio.AbstractEventLoop,
+        serial: int,
+        directory: str,
+        take: Callable[[Any, list[bytes]], None],
+    ) -> None:
         """Set up; `take` gets each message with its bodies; raises ProtocolError for others."""
         self._take = take
-        self._loop: asyncio.AbstractEventLoop
-        self._serial = 0
-        self._directory = ""
+        self._loop = loop
+        self._serial = serial
+        self._directory = directory
         self._subscriber: Subscriber | None = None
         #: The stubs that the socket is connected to.
         self._sources: set[int] = set()
@@ -37,9 +43,6 @@ class Publishers:
         self._is_due = False
         #: Messages that did not decode or make no sense.
         self.malformed = 0
-
-    def begin(self, loop: asyncio.AbstractEventLoop, serial: int, directory: str) -> None:
-        self._loop, self._serial, self._directory = loop, serial, directory
 
     def close(self) -> None:
         if self._subscriber is not None:

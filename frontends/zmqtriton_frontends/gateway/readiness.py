@@ -55,9 +55,6 @@ def _describe(name: str, version: ModelVersion | None) -> str:
     return f"{name} version {version.version} ({why})"
 
 
-VERB = "is_ready"
-
-
 class Readiness:
     def __init__(self, gateway: Gateway) -> None:
         self._gateway = gateway
@@ -89,4 +86,4 @@ class Readiness:
         """Return the answers of these models; True without any."""
         if not generations:
             return True
-        return bool(await self._gateway.call(VERB, {"generations": sorted(generations)}))
+        return bool(await self._gateway.call("is_ready", {"generations": sorted(generations)}))

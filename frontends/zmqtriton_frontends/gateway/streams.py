@@ -316,7 +316,11 @@ class Streams:
 
     def __init__(
         self,
+        loop: asyncio.AbstractEventLoop,
+        serial: int,
+        directory: str,
         replies: Mapping[int, object],
+        *,
         tell: Callable[[wire.StreamAck], None],
         cancel: Callable[[int], None],
         discard: Callable[[bytes], None],
@@ -330,9 +334,9 @@ class Streams:
         self._tell = tell
         self._cancel = cancel
         self._discard = discard
-        self._loop: asyncio.AbstractEventLoop
-        self._serial = 0
-        self.publishers = Publishers(self._take)
+        self._loop = loop
+        self._serial = serial
+        self.publishers = Publishers(loop, serial, directory, self._take)
         #: Streams whose final response has come through the broker, until their reader has it:
         #: others before it may still come straight.
         self._ending: dict[int, ResponseStream] = {}
@@ -347,10 +351,6 @@ class Streams:
         #: broker.
         self.direct = 0
         self.brokered = 0
-
-    def take_bootstrap(self, loop: asyncio.AbstractEventLoop, serial: int, directory: str) -> None:
-        self._loop, self._serial = loop, serial
-        self.publishers.begin(loop, serial, directory)
 
     def close(self) -> None:
         if self._look_due is not None:

@@ -13,9 +13,6 @@ from zmqtriton_floor.errors import ZmqTritonError
 from zmqtriton_floor.lifeline import Lifeline
 from zmqtriton_floor.process.loop_turns import LoopTurns
 
-#: The control call about turns.
-_TURNS = "turns"
-
 _BEAT_S = 0.1
 _REPORT_EVERY_NS = 1_000_000_000
 
@@ -55,7 +52,7 @@ class LoopWatch:
 
     async def _report(self, document: dict[str, Any]) -> None:
         with suppress(ZmqTritonError):  # the server ends
-            await self._call(_TURNS, document)
+            await self._call("turns", document)
         self._reporting = None
 
     def close(self) -> None:

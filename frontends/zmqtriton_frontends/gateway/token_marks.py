@@ -13,8 +13,6 @@ from zmqtriton_floor import wire
 from zmqtriton_floor.token_file import Grant
 from zmqtriton_frontends.inference.admission import CheckedRequest
 
-VERB = "token"
-
 
 class TokenMarks:
     def __init__(self, ask_broker: Callable[[Any], None]) -> None:
@@ -47,7 +45,7 @@ class TokenMarks:
 def _call(number: int, key: tuple[str, float, int]) -> wire.Call:
     name, rate, concurrency = key
     limits = {"requests_per_second": rate, "concurrency": concurrency}
-    return wire.Call(0, VERB, json.dumps({"name": name, "number": number, **limits}))
+    return wire.Call(0, "token", json.dumps({"name": name, "number": number, **limits}))
 
 
 def _lowered(priority: int, highest: int, config: Any) -> int:

@@ -18,7 +18,6 @@ NUMBERS = {
     "trace_count": (-1, 2**31 - 1),
     "log_frequency": (0, 2**32 - 1),
 }
-_LEVELS = ("TIMESTAMPS", "TENSORS")
 #: Number at the beginning of a text, as C reads it: what follows the digits is ignored.
 _NUMBER = re.compile(r"[ \t\n\v\f\r]*([+-]?[0-9]+)")
 #: Characters of a number that is beyond every limit.
@@ -35,7 +34,11 @@ async def apply(gateway: Gateway, model: str, changes: Mapping[str, Any]) -> dic
 
 def check_model(gateway: Gateway, model: str) -> None:
     """Raise InvalidArgument for a model that is not served; "" stands for all."""
-    if model and not _is_ready(gateway, model):
+    try:
+        is_known = not model or gateway.catalogue.is_model_ready(model)
+    except ZmqTritonError:
+        is_known = False
+    if not is_known:
         raise InvalidArgument(f"Request for unknown model : {model}")
 
 
@@ -43,13 +46,6 @@ def check_names(names: Container[str]) -> None:
     """Raise Unsupported for settings that only operators may change."""
     if "trace_file" in names:
         raise Unsupported("trace file location can not be updated through network protocol")
-
-
-def _is_ready(gateway: Gateway, model: str) -> bool:
-    try:
-        return gateway.catalogue.is_model_ready(model)
-    except ZmqTritonError:
-        return False
 
 
 def number(key: str, text: str, got: str = "got: ") -> str:
@@ -77,4 +73,4 @@ def level(names: Sequence[str]) -> list[str] | None:
         if len(names) > 1:
             raise InvalidArgument("Expect only one trace level 'OFF' is specified")
         return ["OFF"]
-    return [name for name in _LEVELS if name in names] or None
+    return [name for name in ("TIMESTAMPS", "TENSORS") if name in names] or None

@@ -75,7 +75,7 @@ def kept_bytes(body: RequestBody, size: int) -> int:
 
     All bytes but the tensors in shared memory.
     """
-    for tensor in body.inputs:
+    for tensor in body.inputs:  # a sum would call a generator for each
         if len(tensor.data) > INLINE_BYTES:
             size -= len(tensor.data)
     return max(0, size)

@@ -6,8 +6,11 @@ in the table with UNIMPLEMENTED.
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Coroutine
+from functools import partial
 from typing import Any, NamedTuple, Protocol
+
+from google.protobuf.json_format import ParseDict
 
 from zmqtriton_floor.errors import Unavailable, ZmqTritonError
 from zmqtriton_frontends.access import refusals
@@ -27,17 +30,16 @@ from zmqtriton_frontends.grpc_api.call import (
     by_task,
     source_of,
 )
-from zmqtriton_frontends.grpc_api.control.administration import (
-    RegionRpcs,
-    RepositoryRpcs,
-    SettingsRpcs,
-)
-from zmqtriton_frontends.grpc_api.control.metadata import Health, MetadataRpcs
+from zmqtriton_frontends.grpc_api.control import administration, metadata
+from zmqtriton_frontends.grpc_api.control.metadata import Health
+from zmqtriton_frontends.grpc_api.control.reading import read
 from zmqtriton_frontends.grpc_api.control.reflection import Reflection, refuse
+from zmqtriton_frontends.grpc_api.inference.convert import serialize
 from zmqtriton_frontends.grpc_api.inference.infer import ModelInfer
 from zmqtriton_frontends.grpc_api.inference.response import Pieces
 from zmqtriton_frontends.grpc_api.inference.stream_infer import Streaming
 from zmqtriton_frontends.inference.restrictions import RequiredHeader, by_category
+from zmqtriton_protos import SERVICES
 
 
 class RpcResponses(Protocol):
@@ -49,7 +51,8 @@ class RpcResponses(Protocol):
         """End the responses: no more of them will be read."""
 
 
-Stream = Callable[[bytes, RpcCall], AsyncIterator[bytes]]
+#: Returns the fields of the response to a message.
+_OfMessage = Callable[[Any, RpcCall], Coroutine[Any, Any, dict[str, Any]]]
 Exchange = Callable[[AsyncIterator[bytes], RpcCall], RpcResponses]
 
 _INFERENCE = "inference.GRPCInferenceService"
@@ -62,15 +65,13 @@ _REFLECTION = (
 
 
 class Rpc(NamedTuple):
-    """One row; exactly one of unary, stream and exchange answers it."""
+    """One row; either unary or exchange answers it."""
 
     service: str
     method: str
     category: str
     unary: Begin | None = None
-    #: One request, many responses.
-    stream: Stream | None = None
-    #: Many requests, many responses; the transport closes what it returns.
+    #: Any number of requests, many responses; the transport closes what it returns.
     exchange: Exchange | None = None
     #: The handler keeps the request until it has answered.
     keeps_request: bool = False
@@ -78,7 +79,7 @@ class Rpc(NamedTuple):
     names_model: bool = False
     #: Raises if the client may not call this. The handler does so, too; a transport may ask before
     #: it receives a large request.
-    check: Callable[[RpcCall], RpcCall] | None = None
+    check: Callable[[RpcCall], None] | None = None
     #: Called when the server stops: ends what may go on for as long as a client likes.
     drain: Callable[[], None] = lambda: None
 
@@ -87,69 +88,51 @@ def table(gateway: Gateway, tokens: BearerTokens | None) -> list[Rpc]:
     """Return all RPCs, answered through this gateway, with the checks of keys and tokens."""
     restrictions = by_category(gateway.settings.access.restrictions)
     return [
-        _restricted(_with_token(rpc, tokens), restrictions.get(rpc.category))
+        _checked(rpc, restrictions.get(rpc.category), tokens)
         for rpc in [*_rpcs(gateway), *_reflection(gateway)]
     ]
 
 
-def _restricted(rpc: Rpc, restriction: RequiredHeader | None) -> Rpc:
-    if restriction is None:
-        return rpc
-
-    def check(call: RpcCall) -> RpcCall:
-        values = [
-            value if isinstance(value, bytes) else value.encode()
-            for name, value in call.metadata
-            if name == restriction.name
-        ]
-        if not restriction.admits(values):
-            refusals.counts[refusals.KEY] += 1
-            raise Unavailable(
-                f"This protocol is restricted, expecting header '{restriction.header}'"
-                + restriction.why_not(values)
-            )
-        return call
-
-    return _checked(rpc, check)
+def _check_key(restriction: RequiredHeader, call: RpcCall) -> None:
+    values = [
+        value if isinstance(value, bytes) else value.encode()
+        for name, value in call.metadata
+        if name == restriction.name
+    ]
+    if not restriction.admits(values):
+        refusals.counts[refusals.KEY] += 1
+        raise Unavailable(
+            f"This protocol is restricted, expecting header '{restriction.header}'"
+            + restriction.why_not(values)
+        )
 
 
-def _with_token(rpc: Rpc, tokens: BearerTokens | None) -> Rpc:
+def _checked(rpc: Rpc, restriction: RequiredHeader | None, tokens: BearerTokens | None) -> Rpc:
+    """Return the RPC with the checks of its key and of the client's token before each call."""
     is_index = rpc.method == "RepositoryIndex"
     need = need_of(rpc.category, names_model=rpc.names_model, is_index=is_index)
-    if tokens is None or need == OPEN:
+    if restriction is None and (tokens is None or need == OPEN):
         return rpc
 
-    def check(call: RpcCall) -> RpcCall:
-        model = None if rpc.names_model else ""
-        call.grant = tokens.check(call.authorization, call.ends[0].host, need, model)
-        return call
-
-    return _checked(rpc, check)
-
-
-def _checked(rpc: Rpc, check: Callable[[RpcCall], RpcCall]) -> Rpc:
-    """Return the RPC with a check before each call; its handler gets the check's result."""
-
-    def checked(call: RpcCall) -> RpcCall:
+    def check(call: RpcCall) -> None:
         try:
-            return check(call)
+            if restriction is not None:
+                _check_key(restriction, call)
+            if tokens is not None and need != OPEN:
+                model = None if rpc.names_model else ""
+                call.grant = tokens.check(call.authorization, call.ends[0].host, need, model)
         except ZmqTritonError as error:
             refusals.report(source_of(call, rpc.method), error)
             raise
 
     def behind(handle: Any) -> Any:
         def ask(data: Any, call: RpcCall, *answer: Any) -> Any:
-            return handle(data, checked(call), *answer)
+            check(call)
+            return handle(data, call, *answer)
 
         return handle and ask
 
-    before = rpc.check
-    return rpc._replace(
-        check=checked if before is None else lambda call: before(checked(call)),
-        unary=behind(rpc.unary),
-        stream=behind(rpc.stream),
-        exchange=behind(rpc.exchange),
-    )
+    return rpc._replace(check=check, unary=behind(rpc.unary), exchange=behind(rpc.exchange))
 
 
 def _reflection(gateway: Gateway) -> list[Rpc]:
@@ -164,19 +147,11 @@ def _reflection(gateway: Gateway) -> list[Rpc]:
 
 
 def _rpcs(gateway: Gateway) -> list[Rpc]:
-    health, models = Health(gateway), MetadataRpcs(gateway)
-    settings = SettingsRpcs(gateway)
-    repository, inference, streaming = (
-        RepositoryRpcs(gateway),
-        ModelInfer(gateway),
-        Streaming(gateway),
-    )
+    health, inference, streaming = Health(gateway), ModelInfer(gateway), Streaming(gateway)
     return [
-        _by_task(_INFERENCE, "ServerLive", "health", health.live),
-        _by_task(_INFERENCE, "ServerReady", "health", health.ready),
-        _by_task(_INFERENCE, "ModelReady", "health", health.model_ready, names_model=True),
-        _by_task(_INFERENCE, "ServerMetadata", "metadata", models.server_metadata),
-        _by_task(_INFERENCE, "ModelMetadata", "metadata", models.metadata, names_model=True),
+        _by_messages(_INFERENCE, "ServerLive", "health", health.live),
+        _by_messages(_INFERENCE, "ServerReady", "health", health.ready),
+        _by_messages(_INFERENCE, "ModelReady", "health", health.model_ready, names_model=True),
         Rpc(_INFERENCE, "ModelInfer", "inference", inference.begin, names_model=True),
         Rpc(
             _INFERENCE,
@@ -186,22 +161,56 @@ def _rpcs(gateway: Gateway) -> list[Rpc]:
             names_model=True,
             drain=streaming.drain,
         ),
-        _by_task(_INFERENCE, "ModelConfig", "model-config", models.config, names_model=True),
-        _by_task(_INFERENCE, "ModelStatistics", "statistics", models.statistics, names_model=True),
-        _by_task(_INFERENCE, "RepositoryIndex", "model-repository", repository.index),
-        *(
-            _by_task(_INFERENCE, method, "model-repository", _named(handle), names_model=True)
-            for method, handle in (
-                ("RepositoryModelLoad", repository.load),
-                ("RepositoryModelUnload", repository.unload),
-            )
+        _by_task(
+            _INFERENCE,
+            "ModelConfig",
+            "model-config",
+            partial(metadata.model_config, gateway),
+            names_model=True,
         ),
-        _by_task(_INFERENCE, "TraceSetting", "trace", _named(settings.trace), names_model=True),
-        _by_task(_INFERENCE, "LogSettings", "logging", _named(settings.log)),
-        *_shared_memory(RegionRpcs(gateway, "system"), "SystemSharedMemory"),
-        *_shared_memory(RegionRpcs(gateway, "cuda"), "CudaSharedMemory"),
+        _by_task(
+            _INFERENCE,
+            "RepositoryModelLoad",
+            "model-repository",
+            _named(partial(administration.load_model, gateway)),
+            names_model=True,
+        ),
+        *_control(gateway),
+        *_shared_memory(gateway, "system", "SystemSharedMemory"),
+        *_shared_memory(gateway, "cuda", "CudaSharedMemory"),
         _by_task(_HEALTH, "Check", "health", health.check),
-        Rpc(_HEALTH, "Watch", "health", stream=health.watch),
+        Rpc(_HEALTH, "Watch", "health", exchange=health.watch),
+    ]
+
+
+def _control(gateway: Gateway) -> list[Rpc]:
+    """Return the RPCs about models and settings whose messages are small."""
+    return [
+        _by_messages(_INFERENCE, method, category, handle, names_model=names_model)
+        for method, category, handle, names_model in (
+            ("ServerMetadata", "metadata", partial(metadata.server_metadata, gateway), False),
+            ("ModelMetadata", "metadata", partial(metadata.model_metadata, gateway), True),
+            ("ModelStatistics", "statistics", partial(metadata.model_statistics, gateway), True),
+            (
+                "RepositoryIndex",
+                "model-repository",
+                partial(administration.repository_index, gateway),
+                False,
+            ),
+            (
+                "RepositoryModelUnload",
+                "model-repository",
+                _named(partial(administration.unload_model, gateway)),
+                True,
+            ),
+            ("TraceSetting", "trace", _named(partial(administration.trace_setting, gateway)), True),
+            (
+                "LogSettings",
+                "logging",
+                _named(partial(administration.log_settings, gateway)),
+                False,
+            ),
+        )
     ]
 
 
@@ -220,19 +229,34 @@ def _by_task(
     )
 
 
-def _named(handle: Handle) -> Handle:
+def _by_messages(
+    service: str, method: str, category: str, handle: _OfMessage, *, names_model: bool = False
+) -> Rpc:
+    kinds = next(each for each in SERVICES[service] if each.name == method)
+
+    async def answer(data: bytes, call: RpcCall) -> bytes:
+        fields = await handle(read(kinds.request, data), call)
+        return serialize(ParseDict(fields, kinds.response(), ignore_unknown_fields=True))
+
+    return _by_task(service, method, category, answer, names_model=names_model)
+
+
+def _named(handle: Any) -> Any:
     """Wrap the handler of a change, so that the log names the client."""
 
-    async def named(data: bytes, call: RpcCall) -> bytes:
+    async def named(request: Any, call: RpcCall) -> Any:
         with on_behalf_of(describe_client(call.grant, call.ends[0].host)):
-            return await handle(data, call)
+            return await handle(request, call)
 
     return named
 
 
-def _shared_memory(memory: RegionRpcs, name: str) -> list[Rpc]:
+def _shared_memory(gateway: Gateway, kind: str, name: str) -> list[Rpc]:
     return [
-        _by_task(_INFERENCE, f"{name}Status", "shared-memory", memory.status),
-        _by_task(_INFERENCE, f"{name}Register", "shared-memory", memory.register),
-        _by_task(_INFERENCE, f"{name}Unregister", "shared-memory", memory.unregister),
+        _by_messages(_INFERENCE, f"{name}{verb}", "shared-memory", partial(handle, gateway, kind))
+        for verb, handle in (
+            ("Status", administration.region_status),
+            ("Register", administration.register_region),
+            ("Unregister", administration.unregister_region),
+        )
     ]

@@ -34,7 +34,6 @@ CONNECTION_WINDOW_BYTES = 16 << 20
 STREAM_BYTES = 8 << 10
 FIELD_BYTES = 256
 
-_NOWHERE = memoryview(b"")
 
 #: Makes the stream of this number, which headers have begun; it may be answered at once.
 Begin = Callable[["Http2Connection", int], Http2Stream]
@@ -180,15 +179,11 @@ class Http2Connection(ControlFrames):
         """Return the number of streams that the client has opened."""
         return (self._last_stream + 1) // 2
 
-    @property
-    def has_had_streams(self) -> bool:
-        return self._last_stream > 0
-
     def room(self) -> memoryview:
         """Return memory for the next bytes, for filled(); an empty view if receive() takes them."""
         stream = self._data_stream
         if stream is None or not stream.is_open:
-            return _NOWHERE
+            return frames.NOTHING
         return stream.room()[: self.reading.data_left]
 
     def filled(self, size: int) -> None:

@@ -10,6 +10,9 @@ from collections.abc import Mapping
 
 PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
 
+#: Stands for memory where there is none.
+NOTHING = memoryview(b"")
+
 # Kinds of frames.
 DATA = 0
 HEADERS = 1

@@ -370,10 +370,7 @@ def _read_string(block: bytes, at: int) -> tuple[bytes, int]:
 
 def literal(headers: Sequence[tuple[bytes, bytes]]) -> bytes:
     """Encode a block that has each header in full, without either side's table."""
-    out = bytearray()
-    for name, value in headers:
-        out += b"\x00" + _string(name) + _string(value)
-    return bytes(out)
+    return b"".join(b"\x00" + _string(name) + _string(value) for name, value in headers)
 
 
 #: Encoded `:status: 200`: its number in the static table.

@@ -23,7 +23,6 @@ _BLOCK_FRAMES = 32
 #: Flags of a HEADERS frame that decide how its payload is read.
 _BLOCK_FLAGS = frames.END_HEADERS | frames.PADDED | frames.HAS_PRIORITY
 
-_NOTHING = memoryview(b"")
 
 _MALFORMED, _TOO_LARGE = "malformed HEADERS", "frame exceeds SETTINGS_MAX_FRAME_SIZE"
 
@@ -85,7 +84,7 @@ class FrameReader:
     def skip_data(self, size: int) -> None:
         """Count bytes of data that were received directly into their place in memory."""
         self.data_left -= size
-        self._read_data(_NOTHING, 0)
+        self._read_data(frames.NOTHING, 0)
         self.is_amid_frame = self._is_in_data
 
     def read(self, data: memoryview, until: float) -> int:
@@ -136,7 +135,7 @@ class FrameReader:
         """Return kept and new bytes as one view; if more bytes are needed, keep all of them."""
         self._early += data
         if len(self._early) < self._needed:
-            return _NOTHING
+            return frames.NOTHING
         whole = memoryview(bytes(self._early))
         self._early.clear()
         return whole

@@ -20,7 +20,6 @@ from zmqtriton_frontends.http2 import frames
 #: A request that fits costs no round trip, and gRPC's own library sends it as one frame.
 WINDOW_BYTES = 1 << 20
 
-_NOWHERE = memoryview(b"")
 #: Bytes of frames that are prepared at once; more would only wait in the transport.
 _MAX_READY = 1 << 20
 #: Bytes that a stream may send before another one has its turn.
@@ -102,7 +101,7 @@ class Http2Stream:
 
     def room(self) -> memoryview:
         """Return memory for the next data; an empty view if on_data() takes them."""
-        return _NOWHERE
+        return frames.NOTHING
 
     def on_filled(self, size: int) -> None:
         """The client's data was written into room()."""

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import falcon.asgi
 
 from zmqtriton_floor import wire
@@ -78,8 +76,11 @@ class Metadata:
         answer = await self._gateway.statistics(model, int(version or -1))
         resp.data = json_documents.write(
             {
+                # without the figures that the broker adds for the metrics process
                 "model_stats": [
-                    _public(s) for s in answer["model_stats"] if may_see(req.grant, s["name"])
+                    {key: value for key, value in s.items() if key != "zmqtriton"}
+                    for s in answer["model_stats"]
+                    if may_see(req.grant, s["name"])
                 ]
             }
         )
@@ -110,8 +111,3 @@ def _answer(req: HttpRequest, state: str) -> bytes | None:
     Other clients get an empty body, as from Triton.
     """
     return json_documents.write({state: True}) if req.header(b"accept") else None
-
-
-def _public(model_stat: dict[str, Any]) -> dict[str, Any]:
-    """Return the statistics without the figures that the broker adds for the metrics process."""
-    return {key: value for key, value in model_stat.items() if key != "zmqtriton"}

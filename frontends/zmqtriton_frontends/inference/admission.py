@@ -14,7 +14,6 @@ from zmqtriton_floor.errors import InvalidArgument, ZmqTritonError
 from zmqtriton_floor.signature import READABLE, Admission, Count, check_elements
 from zmqtriton_floor.wire import (
     ANY_VERSION,
-    BYTE_WINDOW,
     SEQUENCE_START,
     WANT_STAGES,
     RequestBody,
@@ -136,10 +135,6 @@ class CheckedRequest(NamedTuple):
                 return True
         return False
 
-    def without_places(self) -> CheckedRequest:
-        """Return the request without places: the frontend writes to clients' memory itself."""
-        return self._replace(places=NO_PLACES)
-
     def with_claim(self, claim: Claim, *, lends_files: bool = True) -> CheckedRequest:
         """Return the request with its claim: the stub writes outputs to clients' memory if it can.
 
@@ -167,15 +162,6 @@ class CheckedRequest(NamedTuple):
         if self.observer is not None:
             observer = Observers(self.observer, observer)
         return self._replace(observer=observer)
-
-    def with_report(self, report: Report) -> CheckedRequest:
-        """Return the request with one more report, which adds headers to its response."""
-        return self._replace(reports=(*self.reports, report))
-
-    def with_arrivals(self, arrivals: Arrivals) -> CheckedRequest:
-        """Return the request with `arrivals`: its model makes no more responses than fit."""
-        options = self.options._replace(flags=self.options.flags | BYTE_WINDOW)
-        return self._replace(options=options, arrivals=arrivals)
 
     @property
     def begins_sequence(self) -> bool:

@@ -212,7 +212,7 @@ class Regions:
         Raises NotFound for an unknown region, InvalidArgument for a place beyond its region.
         """
         total = 0
-        for tensor in body.inputs:
+        for tensor in body.inputs:  # a sum would call a generator for each
             if type(tensor.data) is RegionSlice:
                 total += tensor.data.size
         if total > MAX_READ_BYTES:
@@ -238,7 +238,7 @@ class Regions:
         return make(Tensor, (name, datatype, shape, data))
 
     def claim(self, places: Mapping[str, RegionSlice]) -> Claim:
-        """Claim the regions for outputs; use this with `with`. Raises the errors of `fill`."""
+        """Claim the regions for outputs until this is closed. Raises the errors of `fill`."""
         targets = {}
         for output, place in places.items():
             region = self._by_name.get(place.region)
@@ -261,20 +261,18 @@ def flags_of_inputs(body: RequestBody) -> int:
     return 0
 
 
+@dataclass(slots=True, eq=False)
 class RegionContents:
     """Bytes of a region, not yet read; a tensor's data until they are.
 
     Used with `with`: the region stays open in the block.
     """
 
-    __slots__ = ("_position", "_size", "is_stored_over", "region")
-
-    def __init__(self, region: Region, position: int, size: int) -> None:
-        self.region = region
-        self._position = position
-        self._size = size
-        #: Responses are written there while the model may still read the input.
-        self.is_stored_over = False
+    region: Region
+    _position: int
+    _size: int
+    #: Responses are written there while the model may still read the input.
+    is_stored_over: bool = False
 
     def __len__(self) -> int:
         return self._size
@@ -348,14 +346,8 @@ class Claim:
             region.claims += 1
             self.is_on_gpu = self.is_on_gpu or region.is_on_gpu
 
-    def __enter__(self) -> Claim:
-        return self
-
-    def __exit__(self, *error: object) -> None:
-        self.give_back()
-
-    def give_back(self) -> None:
-        """End the claim; call this once, unless `with` is used."""
+    def close(self) -> None:
+        """End the claim; call this once."""
         for region, _ in self._places.values():
             region.give_back()
 

@@ -52,7 +52,7 @@ class ConnectedClient(ClientAccount):
         """Wait for the client's next turn; its last work began at `begun`."""
         turns = self.turns
         took = min(turns.clock() - begun, ROUND_S)
-        turns.spend_task(self.cost, begun, turns.worked_s() - took)
+        turns.spend_task(self.cost, begun, turns.processor_s() - took)
         await turns.turn_of_task(self.cost)
 
     def work(self, step: Callable[[], bool]) -> None:

@@ -2,37 +2,31 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Mapping
 from copy import copy
 
 from zmqtriton_floor.wire import TrafficSplit
 from zmqtriton_frontends.inference.model_version import ModelVersion, Trial
+from zmqtriton_frontends.process.futures import Callbacks
 
 
-class Divisions:
-    """The divisions, by models' names; true while there is a division."""
+class Divisions(dict[str, TrafficSplit]):
+    """The divisions, by models' names."""
 
     def __init__(self) -> None:
+        super().__init__()
         #: Functions that are called when the first division begins, and when the last one ends.
-        self.on_change: list[Callable[[], None]] = []
-        self._splits: dict[str, TrafficSplit] = {}
-
-    def __bool__(self) -> bool:
-        return bool(self._splits)
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self._splits)
+        self.on_change = Callbacks()
 
     def put(self, split: TrafficSplit) -> None:
         """Begin or change the division of a model, or end it."""
         was_divided = bool(self)
         if split.stable:
-            self._splits[split.model] = split
+            self[split.model] = split
         else:
-            self._splits.pop(split.model, None)
+            self.pop(split.model, None)
         if was_divided != bool(self):
-            for tell in self.on_change:
-                tell()
+            self.on_change()
 
     def choose(self, name: str, versions: Mapping[int, ModelVersion]) -> ModelVersion | None:
         """Return the version for requests that name none; None if they are not divided.
@@ -40,7 +34,7 @@ class Divisions:
         The result is a copy of the stable version, with the trial: requests that name the stable
         version are not divided.
         """
-        split = self._splits.get(name)
+        split = self.get(name)
         if split is None:
             return None
         loaded = {number: version for number, version in versions.items() if version.is_loaded}

@@ -15,7 +15,6 @@ from typing import Any
 
 from zmqtriton_floor.errors import DeadlineExceeded, Unavailable, ZmqTritonError, from_number
 
-_VERB = "demand"
 #: Calls the supervisor: Gateway.call().
 Call = Callable[[str, dict[str, Any]], Awaitable[Any]]
 
@@ -52,7 +51,7 @@ class OnDemandLoader:
         """Load a model. Raises the error of a failed load, and Unavailable if it takes too long."""
         loading = self._loads.get(model)
         if loading is None:
-            loading = asyncio.ensure_future(self._call(_VERB, {"model": model}))
+            loading = asyncio.ensure_future(self._call("demand", {"model": model}))
             self._loads[model] = loading
             loading.add_done_callback(partial(self._ended, model))
         within_s = self._within_s

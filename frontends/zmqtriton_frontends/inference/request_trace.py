@@ -7,11 +7,8 @@ answers it.
 from __future__ import annotations
 
 import time
-from collections.abc import AsyncGenerator, Iterator
-from contextlib import aclosing, contextmanager
-from typing import Any, Protocol, TypeVar
+from typing import Any, Protocol
 
-from zmqtriton_floor.errors import ZmqTritonError
 from zmqtriton_floor.spans import SpanSender
 from zmqtriton_floor.wire import ResponseBody
 
@@ -55,19 +52,6 @@ class Observers:
             observer.end(sending)
 
 
-class _Item(Protocol):
-    """One response of a stream."""
-
-    @property
-    def body(self) -> ResponseBody | None: ...
-
-    @property
-    def error(self) -> ZmqTritonError | None: ...
-
-
-_T = TypeVar("_T", bound=_Item)
-
-
 class Trace:
     """A trace, which begins when the request was checked."""
 
@@ -95,41 +79,3 @@ class Trace:
             self.take()
             self._marks += [(f"{sending}_START", now_ns()), (f"{sending}_END", now_ns())]
             sender.send(self.context, span)
-
-
-@contextmanager
-def ending(observer: Observer | None, sending: str) -> Iterator[None]:
-    """End the observer after this block, which makes the response, even if the block fails."""
-    if observer is None:
-        yield
-        return
-    try:
-        yield
-    except ZmqTritonError as error:
-        observer.fail(error)
-        raise
-    finally:
-        observer.end(sending)
-
-
-def followed(
-    items: AsyncGenerator[_T, None], observer: Observer | None, sending: str
-) -> AsyncGenerator[_T, None]:
-    """Return the responses; the observer sees each before the client has it.
-
-    The observer ends after the last of them, or when their reader leaves.
-    """
-    return items if observer is None else _followed(items, observer, sending)
-
-
-async def _followed(
-    items: AsyncGenerator[_T, None], observer: Observer, sending: str
-) -> AsyncGenerator[_T, None]:
-    with ending(observer, sending):
-        async with aclosing(items):
-            async for item in items:
-                if item.body is not None:
-                    observer.take(item.body)
-                if item.error is not None:
-                    observer.fail(item.error)
-                yield item

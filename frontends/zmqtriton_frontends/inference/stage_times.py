@@ -12,7 +12,6 @@ from zmqtriton_floor.wire import Progress, StageTimes
 #: The header that asks, and the one that answers.
 WISH = "x-stage-times"
 ANSWER = "server-timing"
-_NO = ("", "0", "false", "no")
 
 
 class Stages:
@@ -50,4 +49,4 @@ class Stages:
 
 def is_wish(value: str | bytes | None) -> bool:
     """True for a value of the header that asks for stages."""
-    return isinstance(value, str) and value.strip().lower() not in _NO
+    return isinstance(value, str) and value.strip().lower() not in ("", "0", "false", "no")

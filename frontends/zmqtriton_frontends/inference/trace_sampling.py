@@ -7,7 +7,6 @@ dropped if it is too slow.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
 from typing import NamedTuple
 
 from zmqtriton_floor import spans, wire
@@ -17,6 +16,7 @@ from zmqtriton_floor.spans import SpanSender
 from zmqtriton_frontends.inference.admission import CheckedRequest
 from zmqtriton_frontends.inference.catalogue import HeaderLookup
 from zmqtriton_frontends.inference.request_trace import Trace, now_ns
+from zmqtriton_frontends.process.futures import Callbacks
 
 #: A traceparent whose span becomes the parent; later versions may add to it.
 _TRACEPARENT = re.compile(
@@ -46,7 +46,7 @@ class Traces:
         self._taken: dict[str, int] = {}
         self._sender = SpanSender("")
         #: Called when `is_on` may have changed.
-        self.on_change: list[Callable[[], None]] = []
+        self.on_change = Callbacks()
 
     def begin(self, directory: str, tracing: TracingSettings) -> None:
         self._sender = SpanSender(directory)
@@ -61,8 +61,7 @@ class Traces:
         before = self._choices
         self._choices = {sampling.model: sampling for sampling in tracing.models}
         self.is_on = any(choice.levels for choice in self._choices.values())
-        for tell in self.on_change:
-            tell()
+        self.on_change()
         counters = {choice.counter for choice in self._choices.values()}
         self._seen = {
             model: self._seen[model] if before.get(model) == choice else 0

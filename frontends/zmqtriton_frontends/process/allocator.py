@@ -16,10 +16,6 @@ from typing import Any
 #: Opened with the module: a loop waits for no file.
 _C_LIBRARY = ctypes.CDLL(None)
 
-_M_TRIM_THRESHOLD = -1
-_M_MMAP_THRESHOLD = -3
-_M_ARENA_MAX = -8
-
 #: Largest piece that comes from the heap, in bytes; glibc allows no more. Larger pieces still come
 #: from the kernel and go back to it at once.
 _FROM_HEAP_BYTES = 32 << 20
@@ -49,11 +45,11 @@ def keep_freed_memory() -> bool:
     if mallopt is None:  # musl
         return False
     wishes = (
-        (_M_MMAP_THRESHOLD, _FROM_HEAP_BYTES),
-        (_M_TRIM_THRESHOLD, _KEPT_BYTES),
-        # otherwise each thread that reads a large document keeps as much at the end of a heap of
-        # its own, where give_back_memory() does not reach
-        (_M_ARENA_MAX, 1),
+        (-3, _FROM_HEAP_BYTES),  # M_MMAP_THRESHOLD
+        (-1, _KEPT_BYTES),  # M_TRIM_THRESHOLD
+        # M_ARENA_MAX: otherwise each thread that reads a large document keeps as much at the end of
+        # a heap of its own, where give_back_memory() does not reach
+        (-8, 1),
     )
     return all(mallopt(setting, size) for setting, size in wishes)
 

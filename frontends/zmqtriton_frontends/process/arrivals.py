@@ -6,6 +6,8 @@ response may take it over into its own account; until then it is counted here.
 
 from __future__ import annotations
 
+import sys
+
 from zmqtriton_frontends.process.ledger import Share
 
 #: Bytes of unread responses that are not booked: they are part of what an open stream costs.
@@ -14,7 +16,6 @@ FREE_BYTES = 16 << 10
 _STEP_BYTES = 32 << 10
 #: Bytes that a client has to move between two looks to count as going on.
 _MOVING_BYTES = 8 << 10
-_ENDLESS = 1 << 62
 
 
 class Arrivals:
@@ -27,7 +28,7 @@ class Arrivals:
         #: Bytes that have arrived and are not read, with the bytes that the reader has now.
         self.unread = self.delivered = 0
         #: Bytes of unread responses that there is room for.
-        self.room = FREE_BYTES if share is not None else _ENDLESS
+        self.room = FREE_BYTES if share is not None else sys.maxsize
         #: Bytes of this room that were borrowed, because the share was full.
         self._borrowed = 0
         #: Bytes that the client had moved at the last look.

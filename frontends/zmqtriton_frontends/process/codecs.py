@@ -81,15 +81,11 @@ def choose(accepted: str) -> str:
     best, best_quality = "", 0.0
     for item in accepted[:1024].split(","):
         name, *attributes = (part.strip().lower() for part in item.split(";"))
-        quality = _quality(attributes)
+        text = next((one[2:] for one in attributes if one.startswith("q=")), "1")
+        quality = float(in_text(text) or 0)
         if (name in CODINGS or name == "identity") and quality > best_quality:
             best, best_quality = name, quality
     return "" if best == "identity" else best
-
-
-def _quality(attributes: list[str]) -> float:
-    quality = next((one[2:] for one in attributes if one.startswith("q=")), "1")
-    return float(in_text(quality) or 0)
 
 
 class InflatingBudgets:

@@ -36,25 +36,6 @@ Make = Callable[[Any], asyncio.BaseProtocol]
 _Made = TypeVar("_Made")
 
 
-class Encryption:
-    """The TLS settings of a service; a connection uses the `context` of the time it begins."""
-
-    def __init__(self, tls: Tls, service: str, protocol: str) -> None:
-        """Set up; `protocol` is offered by ALPN. Raises OSError for files that cannot be used."""
-        self._protocol = protocol
-        self._files = Certificates(tls, service)
-        self.context = self._make_context()
-
-    def _make_context(self) -> ssl.SSLContext:
-        context = self._files.make_context()
-        context.set_alpn_protocols([self._protocol])
-        return context
-
-    def renew(self) -> None:
-        """Use the newest certificate for connections from now on. Call this now and then."""
-        self.context = self._files.renewed(self._make_context) or self.context
-
-
 class Certificates:
     """The files of a service, watched for changes."""
 
@@ -145,12 +126,25 @@ class TlsRefusal(Protocol):
 class Handshakes:
     """The connections to one service that are not encrypted yet."""
 
-    def __init__(self, encryption: Encryption, refusal: Callable[[], TlsRefusal]) -> None:
-        """Set up; `refusal` answers clients that speak without TLS."""
-        self._encryption = encryption
+    def __init__(
+        self, tls: Tls, service: str, protocol: str, refusal: Callable[[], TlsRefusal]
+    ) -> None:
+        """Set up; ALPN offers `protocol`, and `refusal` answers clients that speak without TLS.
+
+        Raises OSError for files that cannot be used.
+        """
+        self._files = Certificates(tls, service)
+        self._protocol = protocol
+        #: Settings of the connections that begin from now on.
+        self.context = self._make_context()
         self._refusal = refusal
         self._tasks = Tasks()
         self._threads = Threads("certificates", 1)
+
+    def _make_context(self) -> ssl.SSLContext:
+        context = self._files.make_context()
+        context.set_alpn_protocols([self._protocol])
+        return context
 
     def renew(self) -> None:
         """Use the newest certificate soon; call this now and then.
@@ -158,7 +152,11 @@ class Handshakes:
         A thread reads it, because the file system may be slow.
         """
         with suppress(Unavailable):  # it goes on, or no thread can begin now
-            self._threads.run(self._encryption.renew)
+            self._threads.run(self.read_newest)
+
+    def read_newest(self) -> None:
+        """Read changed files now."""
+        self.context = self._files.renewed(self._make_context) or self.context
 
     def before(self, make: Make) -> Callable[[], asyncio.Protocol]:
         """Return a listener's maker of protocols, which connects `make`'s after the handshake."""
@@ -190,7 +188,7 @@ class Handshakes:
             loop.start_tls(
                 plain,
                 early,
-                self._encryption.context,
+                self.context,
                 server_side=True,
                 ssl_handshake_timeout=within_s,
             )
@@ -219,16 +217,6 @@ class Handshakes:
             _feed(connection, early.data)
         else:
             connection.data_received(bytes(early.data))
-
-
-def handshakes_of(
-    tls: Tls | None, service: str, protocol: str, refusal: Callable[[], TlsRefusal]
-) -> Handshakes | None:
-    """Return the handshakes of a service; None if its connections are plain.
-
-    Raises OSError for files that cannot be used.
-    """
-    return None if tls is None else Handshakes(Encryption(tls, service, protocol), refusal)
 
 
 async def _refuse(opening: _Opening, refusal: TlsRefusal, within_s: float) -> None:

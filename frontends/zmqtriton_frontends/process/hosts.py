@@ -14,7 +14,6 @@ from collections.abc import Iterable
 from zmqtriton_floor.hosts import ip_of, is_loopback
 
 _HOST = re.compile(r"(?:\[([0-9A-Fa-f:.]+)\]|([A-Za-z0-9_.-]+))(?::[0-9]{0,5})?")
-_LOCAL = "localhost"
 #: The longest name of DNS; clients get no more of theirs back.
 _LONGEST_NAME = 253
 
@@ -40,19 +39,16 @@ class AllowedHosts:
         if not self.is_checked:
             return True
         name = host_name(host)
-        return name is not None and (is_address(name) or name == _LOCAL or name in self._names)
+        return name is not None and (is_address(name) or name == "localhost" or name in self._names)
 
 
 def host_refusal(host: str) -> str:
     """Return the text for a client whose `Host` is not admitted."""
     name = host_name(host)
     if name is None or len(name) > _LONGEST_NAME:
-        return f"Host '{_printable(host[:_LONGEST_NAME])}' is not allowed: it is no valid name"
+        signs = (s if s.isascii() and s.isprintable() else "?" for s in host[:_LONGEST_NAME])
+        return f"Host '{''.join(signs)}' is not allowed: it is no valid name"
     return (
         f"Host '{name}' is not allowed: start the server with --http-allowed-host={name}, "
         "or let a proxy send the server's own address as Host"
     )
-
-
-def _printable(text: str) -> str:
-    return "".join(sign if sign.isascii() and sign.isprintable() else "?" for sign in text)

@@ -19,14 +19,11 @@ import asyncio
 from collections import deque
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
+from dataclasses import dataclass, field
 from typing import Any
 
 from zmqtriton_frontends.process.client_progress import ClientProgress
 from zmqtriton_frontends.process.futures import wake
-
-#: The keys of a request's share, and of its client, in its scope.
-SHARE = "zmqtriton.request_share"
-CLIENT = "zmqtriton.client"
 
 #: Bytes that a small client may hold, and the part of the budget, an eighth, that is kept for
 #: small clients.
@@ -48,18 +45,18 @@ BORROWED_BYTES = 64 << 20
 Application = Callable[[Any, Any, Any], Awaitable[None]]
 
 
+@dataclass(eq=False)
 class HeldBytes:
     """All held bytes of the process."""
 
-    def __init__(self, limit: int) -> None:
-        self.limit = limit
-        self.held = 0
-        #: Bytes that are borrowed in addition to the share.
-        self.borrowed = 0
-        #: Largest size that was refused since the last check, in bytes.
-        self.missing = 0
-        #: Futures that wait until less is held.
-        self.waiting: deque[asyncio.Future[None]] = deque()
+    limit: int
+    held: int = 0
+    #: Bytes that are borrowed in addition to the share.
+    borrowed: int = 0
+    #: Largest size that was refused since the last check, in bytes.
+    missing: int = 0
+    #: Futures that wait until less is held.
+    waiting: deque[asyncio.Future[None]] = field(default_factory=deque)
 
     def wake(self) -> None:
         """Wake all waiting calls, which then try to get room again."""
@@ -130,15 +127,13 @@ class Book:
         return total <= left - part
 
 
+@dataclass(slots=True, eq=False)
 class Address:
     """All clients of one address."""
 
-    __slots__ = ("borrowed", "clients", "held")
-
-    def __init__(self) -> None:
-        self.clients = 0
-        self.held = 0
-        self.borrowed = 0
+    clients: int = 0
+    held: int = 0
+    borrowed: int = 0
 
 
 class ClientAccount:
@@ -301,6 +296,13 @@ class Share:
             budget.wake()
 
 
+def release(*shares: Share | None) -> None:
+    """Release the shares that were made."""
+    for share in shares:
+        if share is not None:
+            share.release()
+
+
 class Ledger:
     def __init__(self, limit: int) -> None:
         """Set up; all clients together may hold `limit` bytes."""
@@ -366,16 +368,3 @@ class Ledger:
                 client.end()
         if budget.waiting:
             budget.wake()
-
-
-def with_share(application: Application, book: Book) -> Application:
-    """Give each request of an ASGI application a share."""
-
-    async def serve(scope: Any, receive: Any, send: Any) -> None:
-        scope[SHARE] = share = Share(book, scope[CLIENT])
-        try:
-            await application(scope, receive, send)
-        finally:
-            share.release()
-
-    return serve

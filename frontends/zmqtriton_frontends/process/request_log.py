@@ -6,20 +6,18 @@ If the log is off, a request costs only a look at `is_on`.
 from __future__ import annotations
 
 import logging
-from typing import Any
 
 from zmqtriton_floor import logs
 from zmqtriton_floor.settings.codec import decode
 
 _log = logging.getLogger(__name__)
 
-#: Methods as numbered by the HTTP library that Triton uses.
+#: Methods as numbered by the HTTP library that Triton uses; 16 is any other.
 _METHODS = {
     **{"GET": 0, "HEAD": 1, "POST": 2, "PUT": 3, "DELETE": 4, "MKCOL": 5, "COPY": 6, "MOVE": 7},
     **{"OPTIONS": 8, "PROPFIND": 9, "PROPPATCH": 10, "LOCK": 11, "UNLOCK": 12, "TRACE": 13},
     **{"CONNECT": 14, "PATCH": 15},
 }
-_UNKNOWN = 16
 
 #: Verbose lines are written.
 is_on = False
@@ -47,7 +45,7 @@ def change(document: str) -> None:
 
 def log_request(method: str, path: str) -> None:
     """Log a request over HTTP."""
-    _log.debug("HTTP request: %d %s", _METHODS.get(method, _UNKNOWN), path)
+    _log.debug("HTTP request: %d %s", _METHODS.get(method, 16), path)
 
 
 def log_admission(own_id: str, prepared: str) -> None:
@@ -62,15 +60,3 @@ def log_refusal(own_id: str, text: str) -> None:
     """Log an inference that is refused before it is sent; `own_id` is the client's id for it."""
     if is_on:
         _log.debug("[request id: %s] Infer failed: %s", own_id or "<id_unknown>", text)
-
-
-def with_request_log(app: Any) -> Any:
-    """Wrap an ASGI application, so that each request is logged while verbose lines are on."""
-
-    async def application(scope: Any, receive: Any, send: Any) -> None:
-        if is_on and scope["type"] == "http":
-            raw = scope.get("raw_path") or scope["path"].encode()
-            log_request(scope["method"], raw.decode("latin-1"))
-        await app(scope, receive, send)
-
-    return application

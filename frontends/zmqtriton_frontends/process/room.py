@@ -46,7 +46,7 @@ class Occupant(Protocol):
 
     @property
     def is_idle(self) -> bool:
-        """Return whether nothing is in flight on the connection."""
+        """Return whether no request or stream is in progress."""
 
     @property
     def answered_at(self) -> float:

@@ -26,6 +26,7 @@ import math
 import time
 from collections import Counter
 from collections.abc import Callable, Coroutine, Generator
+from dataclasses import dataclass, field
 from types import coroutine
 from typing import Any, TypeVar
 
@@ -71,15 +72,14 @@ _Waiting = tuple[float, int, "Cost", GoOn]
 _ByAddress = dict[str, list[_Waiting]]
 
 
+@dataclass(slots=True, eq=False)
 class Cost:
     """The recent cost of a client."""
 
-    __slots__ = ("address", "at", "seconds")
-
-    def __init__(self, address: str = "", now: float = 0.0) -> None:
-        self.address = address
-        #: Seconds that the client has cost, as of the time `at`.
-        self.seconds, self.at = _NEW_S, now
+    address: str = ""
+    #: Seconds that the client has cost, as of the time `at`.
+    at: float = 0.0
+    seconds: float = _NEW_S
 
     def recent_s(self, now: float) -> float:
         return max(0.0, self.seconds - (now - self.at) * LITTLE_PART)
@@ -96,12 +96,12 @@ class Turns:
     ) -> None:
         """Set up; `later` calls something in the next turn of the loop."""
         #: The time, and the seconds that the processor has worked for this thread.
-        self.clock, self.worked_s = clock, processor_clock
+        self.clock, self.processor_s = clock, processor_clock
         self._later = later
         #: Set while clients wait for their turns, or the time of the round is over.
         self.is_crowded = False
         #: Seconds that this round has worked, and the time of the last work.
-        self._read_s = self._read_at = 0.0
+        self.worked_s = self._worked_at = 0.0
         #: Heaps of those that wait: clients that cost little; by their addresses, the others, and
         #: tasks that send pieces of streams and cost little.
         self._few: list[_Waiting] = []
@@ -113,11 +113,11 @@ class Turns:
         #: The time that a task is expected to work, that of all that this round lets go on, and the
         #: time that tasks have worked since.
         self._expected_s = _TURN_S
-        self._due_s = self._tasks_s = 0.0
+        self._due_s = self.tasks_s = 0.0
 
     def end_of_turn(self, cost: Cost, now: float) -> float:
         """Return the end of the turn that a client may have now; 0 if it has to wait() first."""
-        left = ROUND_S - self._read_s
+        left = ROUND_S - self.worked_s
         if self.is_crowded and (left <= 0 or cost.recent_s(now) > LITTLE_S):
             return 0.0
         return now + (_TURN_S if self.is_crowded else ROUND_S)
@@ -131,26 +131,17 @@ class Turns:
         cost.at = now
         if not self.is_crowded:
             # what the loop has done between two turns counts as its part of the round
-            self._read_s = max(0.0, self._read_s - (begun - self._read_at))
-        self._read_s += took
-        self._read_at = now
-        if self._read_s > ROUND_S:
+            self.worked_s = max(0.0, self.worked_s - (begun - self._worked_at))
+        self.worked_s += took
+        self._worked_at = now
+        if self.worked_s > ROUND_S:
             self._crowd()
-
-    def task_s(self) -> float:
-        """Return the seconds that a task may work in its turn."""
-        return _TURN_S if self.is_crowded else max(ROUND_S - self._read_s, _TURN_S)
 
     def spend_task(self, cost: Cost, begun: float, worked: float) -> None:
         """Charge a client for the work of a task since `begun`, when the processor had `worked`."""
-        self.spend(cost, begun, took := self.worked_s() - worked)
-        self._tasks_s += took
+        self.spend(cost, begun, took := self.processor_s() - worked)
+        self.tasks_s += took
         self._expected_s += _WEIGHT * (took - self._expected_s)
-
-    @property
-    def is_used_up(self) -> bool:
-        """True if tasks have worked for longer than a round."""
-        return self._tasks_s >= ROUND_S
 
     def wait(self, cost: Cost, go_on: GoOn, *, is_piece: bool = False) -> None:
         """Call `go_on` when it is this client's turn, and again while it has more work."""
@@ -186,19 +177,19 @@ class Turns:
             self._later(self._go_round)
 
     def _go_round(self) -> None:
-        self._read_s = self._due_s = self._tasks_s = 0.0
-        begun = self.worked_s()
+        self.worked_s = self._due_s = self.tasks_s = 0.0
+        begun = self.processor_s()
         # pieces of streams have half of a round: neither they nor requests can use it up
         self._go_on_few(begun, ROUND_S / 2 if self._pieces else ROUND_S)
         self._go_on_by_address(self._pieces, begun)
         self._go_on_few(begun, ROUND_S)
         self._go_on_by_address(self._many, begun)
         self.is_crowded = False
-        if self._few or self._pieces or self._many or self._read_s > ROUND_S:
+        if self._few or self._pieces or self._many or self.worked_s > ROUND_S:
             self._crowd()
 
     def _go_on_few(self, begun: float, within_s: float) -> None:
-        while self._few and self.worked_s() - begun + self._due_s < within_s:
+        while self._few and self.processor_s() - begun + self._due_s < within_s:
             *_, cost, go_on = heapq.heappop(self._few)
             self._of_address[cost.address] -= 1
             if not self._of_address[cost.address]:
@@ -208,23 +199,23 @@ class Turns:
     def _go_on_by_address(self, heaps: _ByAddress, begun: float) -> None:
         """Give addresses their turns one after the other; the first one always gets its turn."""
         is_first = True
-        while heaps and (is_first or self.worked_s() - begun + self._due_s < ROUND_S):
+        while heaps and (is_first or self.processor_s() - begun + self._due_s < ROUND_S):
             is_first = False
             address = next(iter(heaps))
             waiting = heaps.pop(address)
             *_, cost, go_on = heapq.heappop(waiting)
             if waiting:
                 heaps[address] = waiting  # behind all other addresses
-            self._take(cost, go_on, max(begun + ROUND_S - self.worked_s(), _TURN_S))
+            self._take(cost, go_on, max(begun + ROUND_S - self.processor_s(), _TURN_S))
 
     def _take(self, cost: Cost, go_on: GoOn, within_s: float) -> None:
-        begun, worked = self.clock(), self.worked_s()
+        begun, worked = self.clock(), self.processor_s()
         try:
             has_more = go_on(begun + within_s)
         except Exception:  # noqa: BLE001 - an edge: a defect ends one client's work, not all turns
             _log.exception("a client's work has failed")
             has_more = False
-        self.spend(cost, begun, self.worked_s() - worked)
+        self.spend(cost, begun, self.processor_s() - worked)
         if has_more:
             self.wait(cost, go_on)
 
@@ -267,12 +258,14 @@ class TaskTurn:
                 while may_wait:
                     try:
                         yield from turns.turn_of_task(cost, is_piece=self.sends_pieces)
-                        may_wait = turns.is_used_up
+                        # the tasks of this round have worked for longer than one
+                        may_wait = turns.tasks_s >= ROUND_S
                     except asyncio.CancelledError as cancelled:
                         # many clients may leave at once; a second cancellation is not delayed
                         error, may_wait = cancelled, error is None
-                begun, worked = turns.clock(), turns.worked_s()
-                self._end = begun + turns.task_s()
+                begun, worked = turns.clock(), turns.processor_s()
+                left_s = 0.0 if turns.is_crowded else ROUND_S - turns.worked_s
+                self._end = begun + max(left_s, _TURN_S)
                 try:
                     waits_for = work.send(None) if error is None else work.throw(error)
                 except StopIteration as done:
@@ -293,15 +286,15 @@ class TaskTurn:
             work.close()
 
 
+@dataclass(eq=False)
 class RequestShares:
     """The requests in progress on streams of all clients of a process, and each client's share."""
 
-    def __init__(self) -> None:
-        self.requests = 0
-        #: The number of clients with requests.
-        self.clients = 0
-        #: Done when clients with more than their share may have more again.
-        self.waiting: set[asyncio.Future[None]] = set()
+    requests: int = 0
+    #: The number of clients with requests.
+    clients: int = 0
+    #: Done when clients with more than their share may have more again.
+    waiting: set[asyncio.Future[None]] = field(default_factory=set)
 
     def is_full(self, own: int) -> bool:
         """Return whether a client with this number of requests has to wait."""

@@ -10,23 +10,14 @@ from typing import Any, Protocol
 from zmqtriton_floor import wire
 from zmqtriton_floor.errors import Unsupported
 from zmqtriton_floor.hosts import ip_of
-from zmqtriton_frontends.process.ledger import ClientAccount
+from zmqtriton_frontends.process.room import Occupant
 
-_VERB = "connections"
 #: Tells by the values of a request whether it must end.
 IsMeant = Callable[[Sequence[str]], bool]
 
 
-class OpenConnection(Protocol):
+class OpenConnection(Occupant, Protocol):
     """One connection of a client."""
-
-    @property
-    def client(self) -> ClientAccount:
-        """Return the client of the connection."""
-
-    @property
-    def is_idle(self) -> bool:
-        """Return whether no request or stream is in progress."""
 
     @property
     def requests(self) -> int:
@@ -56,7 +47,7 @@ def answer(
 
     `name_of` returns the name of a token by the values of a request, "" if unknown.
     """
-    if call.verb != _VERB:
+    if call.verb != "connections":
         return wire.CallResult(call.id, Unsupported.number, f"no call '{call.verb}' here", "null")
     arguments = json.loads(call.arguments)
     address, token = arguments.get("address", ""), arguments.get("token", "")

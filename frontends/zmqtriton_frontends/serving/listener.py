@@ -17,7 +17,8 @@ from functools import partial
 from typing import Any
 
 from zmqtriton_frontends.gateway.gateway import Gateway
-from zmqtriton_frontends.process.handshakes import Handshakes, Make
+from zmqtriton_frontends.process.handshakes import Handshakes, Make, TlsRefusal
+from zmqtriton_frontends.process.room import Room
 
 _log = logging.getLogger(__name__)
 
@@ -145,15 +146,22 @@ class Listeners:
     def __init__(
         self,
         gateway: Gateway,
-        handshakes: Handshakes | None = None,
-        has_much_room: Callable[[], bool] = lambda: True,
+        room: Room[Any],
+        service: str,
+        protocol: str,
+        refusal: Callable[[], TlsRefusal],
         *,
-        passed: int = 0,
+        passed: int,
     ) -> None:
-        """Set up; the first `passed` sockets are shared with other servers."""
-        self._has_much_room = has_much_room
+        """Set up; the first `passed` sockets are shared with other servers.
+
+        If the settings have a certificate, connections have TLS. ALPN offers `protocol`, and
+        `refusal` answers clients without TLS. Raises OSError for files that cannot be used.
+        """
+        self._room = room
         self._gateway = gateway
-        self._handshakes = handshakes
+        tls = gateway.settings.access.tls
+        self._handshakes = None if tls is None else Handshakes(tls, service, protocol, refusal)
         self._passed = passed
         self.all: list[Listener] = []
 
@@ -162,7 +170,7 @@ class Listeners:
         made: Callable[[], asyncio.BaseProtocol] = partial(make, None)
         if is_secure and self._handshakes is not None:
             made = self._handshakes.before(make)
-        self.all.append(Listener(made, bound, self._has_much_room))
+        self.all.append(Listener(made, bound, lambda: self._room.has_much))
 
     async def open(self) -> None:
         """Accept connections. Raises RuntimeError if a socket cannot listen."""

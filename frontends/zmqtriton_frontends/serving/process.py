@@ -16,18 +16,19 @@ import os
 import signal
 import socket
 import sys
-from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping, Sequence
+from contextlib import suppress
 from typing import Any
 
 from zmqtriton_floor import logs, prctl, wire
+from zmqtriton_floor.errors import ZmqTritonError
 from zmqtriton_floor.lifeline import Lifeline
-from zmqtriton_frontends.gateway.client_report import Call, ClientReport, Counts
 from zmqtriton_frontends.gateway.gateway import NEW_SEQUENCES_S, Gateway
 from zmqtriton_frontends.process import request_log
 from zmqtriton_frontends.process.allocator import UnusedMemory, keep_freed_memory
 from zmqtriton_frontends.process.ledger import Ledger
+from zmqtriton_frontends.process.room import Room
 from zmqtriton_frontends.serving import connections
-from zmqtriton_frontends.serving.connections import OpenConnection
 
 _log = logging.getLogger(__name__)
 
@@ -40,14 +41,20 @@ _LAST_WORDS_S = 0.2
 #: Seconds that the loop waits for a thread that computes, a dozen times in a request.
 _SWITCH_S = 0.0005
 
+Call = Callable[[str, dict[str, Any]], Awaitable[Any]]
+#: Counters by name, each by the value of its label.
+Counts = Mapping[str, Mapping[str, int]]
+
 
 class Service:
     """The protocol's part of a process, as hooks; each does nothing by default."""
 
     #: Name of the service in its report on clients; "" without a report.
     role = ""
-    #: The memory that its clients make the process hold.
-    ledger: Ledger | None = None
+    #: The memory that its clients make the process hold; only a service with a role has it.
+    ledger: Ledger
+    #: Open connections of its clients, for operators.
+    room: Room[Any] | tuple[()] = ()
     #: Set if another server takes clients that connect when this one has left.
     shares_port = False
     #: Bearer tokens of its clients; None if they need none.
@@ -61,11 +68,7 @@ class Service:
         return ()
 
     def count_connections(self) -> int:
-        return 0
-
-    def open_connections(self) -> Iterable[OpenConnection]:
-        """Return the open connections, for operators."""
-        return ()
+        return len(self.room)
 
     def name_of_token(self, values: Sequence[str]) -> str:
         """Return the name of the token in the values of a request; "" if unknown."""
@@ -149,8 +152,8 @@ class ServingProcess:
         gateway = self._gateway
         is_taken_over = service.shares_port or gateway.has_successor
         gateway.begins_sequences_s = math.inf if is_taken_over else NEW_SEQUENCES_S
-        # made before clients wait for the loop: it opens the C library
-        report = report_of(service, gateway.call)
+        # made before clients connect: it compares with the figures of then
+        report = ClientReport(service, gateway.call) if service.role else None
         listening = await service.open()
         checking = asyncio.ensure_future(check(service, report))
         # what exists now lives as long as the process; the collector need not look at it again
@@ -163,9 +166,7 @@ class ServingProcess:
             service.leave(gateway.is_stopping or gateway.catalogue.is_draining)
 
         def call(message: wire.Call) -> wire.CallResult:
-            return connections.answer(
-                message, service.role, service.open_connections(), service.name_of_token
-            )
+            return connections.answer(message, service.role, service.room, service.name_of_token)
 
         for changes in (gateway.on_retire, gateway.catalogue.on_draining):
             changes.append(leave)
@@ -177,17 +178,41 @@ class ServingProcess:
         checking.cancel()
 
 
-def report_of(service: Service, call: Call) -> ClientReport | None:
-    """Make the report on a service's clients, if it has any; `call` calls the supervisor."""
-    if not service.role:
-        return None
-    return ClientReport(
-        call,
-        service.role,
-        service.ledger,
-        connections=service.count_connections,
-        counts=service.counts,
-    )
+class ClientReport:
+    """Reports a service's clients to the supervisor, for metrics and the status.
+
+    Once a second at most: the memory that clients take, their number, and counters of the protocol.
+    A request itself adds only to counters of this process.
+    """
+
+    def __init__(self, service: Service, call: Call) -> None:
+        """Set up; `call` calls the supervisor."""
+        self._service = service
+        self._call = call
+        self._figures = self._read()
+        self._telling: asyncio.Task[None] | None = None
+
+    def _read(self) -> dict[str, Any]:
+        service = self._service
+        return {
+            "role": service.role,
+            "memory": service.ledger.figures(),
+            "connections": service.count_connections(),
+            "counts": {name: dict(values) for name, values in service.counts().items()},
+        }
+
+    def check(self) -> None:
+        """Report the figures if they have changed; called once a second."""
+        self._service.ledger.check()
+        figures = self._read()
+        if figures != self._figures and self._telling is None:
+            self._figures = figures
+            self._telling = asyncio.get_running_loop().create_task(self._tell(figures))
+
+    async def _tell(self, figures: dict[str, Any]) -> None:
+        with suppress(ZmqTritonError):  # the server ends, and so do its metrics
+            await self._call("clients", figures)
+        self._telling = None
 
 
 async def check(service: Service, report: ClientReport | None) -> None:
@@ -265,7 +290,13 @@ def run(
         await process.run()
 
     try:
-        _runner(is_small=is_small)(live())
+        if is_small:
+            asyncio.run(live())
+        else:
+            import uvloop  # which small processes do not have
+
+            keep_freed_memory()
+            uvloop.run(live())
     except (RuntimeError, OSError) as error:
         _log.error("%s", error)
         return 1
@@ -277,12 +308,3 @@ def run_local(name: str, make: Callable[[Gateway, socket.socket], Service]) -> i
     return run(
         name, ["socket"], lambda gateway, bound: make(gateway, bound["socket"]), is_small=True
     )
-
-
-def _runner(*, is_small: bool) -> Callable[[Any], None]:
-    if is_small:
-        return asyncio.run
-    import uvloop
-
-    keep_freed_memory()
-    return uvloop.run

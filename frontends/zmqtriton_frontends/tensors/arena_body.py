@@ -51,7 +51,7 @@ _HEAD_BYTES = 4096
 #: Time limit in seconds for a client with a reservation to have sent that fraction, too.
 PATIENCE_S = 3.0
 
-_NOTHING = memoryview(b"")
+NOTHING = memoryview(b"")
 
 #: Finds where the tensors begin by the first bytes of a message; 0 if they do not show it.
 TensorsAt = Callable[[bytes | bytearray | memoryview], int]
@@ -101,7 +101,7 @@ class ArenaBody:
         if self._room is None and not self._has_asked:
             if self._early:
                 self._collect(part)
-                part = _NOTHING
+                part = NOTHING
             self._consider(self._early[0] if self._early else part, self._early_bytes + len(part))
         if self._room is not None:
             end = self._position + len(part)
@@ -152,7 +152,7 @@ class ArenaBody:
         """Return memory for the next bytes, for filled(); an empty view if add() takes them."""
         room = self._room
         if room is None:
-            return _NOTHING
+            return NOTHING
         if self._due > self._made:
             self._make(room, self._due)
         rest: memoryview = room.data[self._position : self._made]

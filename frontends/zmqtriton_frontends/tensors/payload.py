@@ -13,6 +13,7 @@ import asyncio
 import importlib
 from collections.abc import Callable, Iterable
 from contextlib import ExitStack
+from dataclasses import dataclass
 from typing import Any
 
 from zmqtriton_floor import wire
@@ -47,17 +48,15 @@ _WORD_BYTES = 8
 COPY_BYTES = 4 << 20
 
 
+@dataclass(slots=True, eq=False)
 class KeptBlocks:
     """Blocks of an answered request, which the response refers to, until that was read.
 
     May be dropped in any thread.
     """
 
-    __slots__ = ("_leases", "blocks")
-
-    def __init__(self, leases: Leases, blocks: list[int]) -> None:
-        self._leases = leases
-        self.blocks = blocks
+    _leases: Leases
+    blocks: list[int]
 
     def end(self) -> None:
         """End the leases of the blocks, which may then be used again."""
@@ -278,14 +277,11 @@ class Payload:
 
     def answered(self, own_id: int) -> None:
         """End the leases of a request's tensors after its final reply: nothing reads them now."""
-        placed = self.placed.pop(own_id, None)
-        if placed is not None:
-            placed.take_back()
+        self.placed.pop(own_id).take_back()
 
-    def keep(self, own_id: int) -> KeptBlocks | None:
+    def keep(self, own_id: int) -> KeptBlocks:
         """Keep a request's blocks after its final reply, because the reply refers to them."""
-        placed = self.placed.pop(own_id, None)
-        return None if placed is None else placed.keep()
+        return self.placed.pop(own_id).keep()
 
     async def reserve(self, size: int, tensors_at: int) -> ArenaBuffer | None:
         """Reserve room in the arena for a request's body; None if memory is short.

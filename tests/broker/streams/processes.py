@@ -36,7 +36,7 @@ from zmqtriton_floor.signature import Admission
 from zmqtriton_frontends.gateway import broker_link as broker_link_module
 from zmqtriton_frontends.gateway import streams as streams_module
 from zmqtriton_frontends.gateway.gateway import Gateway
-from zmqtriton_frontends.gateway.streams import Reader, StreamItem
+from zmqtriton_frontends.gateway.streams import Reader, StreamItem, Streams
 from zmqtriton_frontends.inference.admission import CheckedRequest, SchedulingOptions
 from zmqtriton_frontends.tensors.payload import Payload
 from zmqtriton_stub.execution.streams import Publisher
@@ -220,9 +220,12 @@ class FrontendProcess:
         # what start() and the Bootstrap do
         parts._loop, parts._bootstrap = loop, Mock(serial=FRONTEND, token=TOKEN)
         parts._welcomed = loop.create_future()
-        parts.serial = parts.streams._serial = FRONTEND
-        parts.streams._loop, parts.streams.publishers = loop, Subscriptions(world)
+        parts.serial = FRONTEND
         parts.payload = Payload(FRONTEND, Memory(PAGES, PAGES), Mock(), parts._broker.send)
+        calls = {"tell": parts._broker.grant, "cancel": gateway.cancel}
+        discard = gateway.payload.discard
+        parts.streams = Streams(running, FRONTEND, "/", parts._replies, **calls, discard=discard)
+        parts.streams.publishers = Subscriptions(world)
         parts._broker.begin(loop)
         parts._broker.connect(1, "/", gateway.payload.releases)
         loop.turn()

@@ -96,7 +96,7 @@ class World:
         """Hear the introduction; return who the link is to the broker."""
         identity, header = await self.receive()
         assert wire.Hello(5, bytes(16), epoch) == wire.decode(header)
-        self.link.welcomed(epoch)
+        self.link.welcome_epoch = epoch
         return identity
 
     async def send(self, own_id: int) -> None:
@@ -255,7 +255,7 @@ async def test_a_broker_that_has_died_is_not_listened_to_any_more(
     world.link.connect(1, world.directory, world.releases)
     identity, _ = await world.receive()
     if is_welcome:
-        world.link.welcomed(1)
+        world.link.welcome_epoch = 1
     world.router.send([identity, b"last words"])
     world.router.close()
 

@@ -356,9 +356,14 @@ class World:
         #: Their context closes them.
         self.publishers: list[Any] = []
         self.streams = Streams(
-            self.replies, self.grants.append, self.cancelled.append, self.discarded.append
+            asyncio.get_running_loop(),
+            OWN,
+            str(directory),
+            self.replies,
+            tell=self.grants.append,
+            cancel=self.cancelled.append,
+            discard=self.discarded.append,
         )
-        self.streams.take_bootstrap(asyncio.get_running_loop(), OWN, str(directory))
 
     def open(self, own_id: int = 1, arrivals: Arrivals | None = None) -> ResponseStream:
         stream = ResponseStream(asyncio.get_running_loop(), own_id, arrivals)

@@ -146,8 +146,8 @@ def test_others_have_turns_between_messages_that_take_long(
     async def check(context: Any) -> None:
         stub = zmq_sockets.open_publisher(context, endpoints.stream_address(str(tmp_path), STUB))
         taken: list[Any] = []
-        reader = Publishers(lambda message, bodies: taken.append(message))
-        reader.begin(asyncio.get_running_loop(), OWN, str(tmp_path))
+        loop = asyncio.get_running_loop()
+        reader = Publishers(loop, OWN, str(tmp_path), lambda message, _: taken.append(message))
         reader.follow(STUB)
         eventually(lambda: zmq_sockets.has_input(stub), 60, "the subscription")
         zmq_sockets.receive(stub)

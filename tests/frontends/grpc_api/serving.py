@@ -19,7 +19,7 @@ from zmqtriton.start import listeners
 from zmqtriton_frontends.grpc_api.transport.grpcio_server import GrpcioServer
 from zmqtriton_frontends.grpc_api.transport.server import NativeServer
 from zmqtriton_frontends.process.ledger import Ledger
-from zmqtriton_frontends.serving.process import Service, check, end, report_of
+from zmqtriton_frontends.serving.process import ClientReport, Service, check, end
 
 #: What can serve the table of RPCs, and what does unless a test says else.
 SERVERS = ("grpcio", "native")
@@ -50,9 +50,10 @@ class GrpcServerThread:
             [(_, address)] = await self._server.open()
             port = int(address.rpartition(":")[2])
         self.address = f"127.0.0.1:{port}"
-        self._checking = asyncio.ensure_future(
-            check(self._server, report_of(self._server, self.gateway.call))
-        )
+        self._checking = asyncio.ensure_future(check(self._server, self._report()))
+
+    def _report(self) -> ClientReport | None:
+        return ClientReport(self._server, self.gateway.call) if self._server.role else None
 
     def _bind(self) -> socket.socket:
         host = self.gateway.settings.grpc.address

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
+from contextlib import closing
 from types import SimpleNamespace
 from typing import Any
 
@@ -57,7 +58,7 @@ class Memory:
         return [t.data for t in self.regions.fill(RequestBody("", {}, [], tensors)).inputs]
 
     def write(self, place: RegionSlice, data: bytes) -> ResponseBody:
-        with self.regions.claim({"O": place}) as claim:
+        with closing(self.regions.claim({"O": place})) as claim:
             return claim.store(ResponseBody({}, [Tensor("O", UINT8, [len(data)], data)]))
 
 
@@ -88,7 +89,7 @@ def test_an_input_of_its_own_is_left_alone(memory: Memory) -> None:
 def test_other_outputs_are_sent(memory: Memory) -> None:
     response = ResponseBody({}, [Tensor("P", UINT8, [1], b"x")])
 
-    with memory.regions.claim({"O": RegionSlice("r", 0, 4)}) as claim:
+    with closing(memory.regions.claim({"O": RegionSlice("r", 0, 4)})) as claim:
         assert response == claim.store(response)
 
 
@@ -153,7 +154,7 @@ def test_a_removed_region_is_left_at_once_if_nobody_claims_it(memory: Memory) ->
 
 
 def test_a_name_may_come_back_while_the_old_region_is_claimed(memory: Memory) -> None:
-    with memory.regions.claim({"O": RegionSlice("r", 0, 4)}):
+    with closing(memory.regions.claim({"O": RegionSlice("r", 0, 4)})):
         memory.regions.remove(1)
         memory.add(number=2)
 
@@ -199,7 +200,7 @@ def test_an_input_is_lent_unless_responses_are_written_over_it(
     tensor = Tensor("I", UINT8, [LARGE], RegionSlice("r", 0, LARGE))
     inputs = memory.regions.fill(RequestBody("", {}, [], [tensor])).inputs
 
-    with memory.regions.claim({"O": RegionSlice(name, offset, LARGE)}) as claim:
+    with closing(memory.regions.claim({"O": RegionSlice(name, offset, LARGE)})) as claim:
         claim.keep_inputs(inputs)
 
     assert is_lent == (inputs[0].data.lend(5, None) is not None)
@@ -269,11 +270,11 @@ async def test_the_place_of_an_output_is_lent_whatever_its_size(
     written = ResponseBody({}, [Tensor("O", _UINT8, [4], None)])
     assert [Tensor("O", _UINT8, [4], b"")] == claim.store(written).outputs
     placed.take_back()
-    claim.give_back()
+    claim.close()
 
 
 def test_an_output_that_its_stub_has_not_written_cannot_be_written(regions: Regions) -> None:
-    with regions.claim({"O": RegionSlice("c", 0, 4)}) as claim:
+    with closing(regions.claim({"O": RegionSlice("c", 0, 4)})) as claim:
         with pytest.raises(InternalError, match="'c' lies on a GPU, where nobody but the model"):
             claim.store(ResponseBody({}, [Tensor("O", _UINT8, [4], b"abcd")]))
 
@@ -311,7 +312,7 @@ def test_files_are_lent_where_nothing_else_may_answer_or_be_answered(
     model: Any = SimpleNamespace(is_hashed=is_hashed)
     request = unchecked()._replace(model=model, options=options, copy=copy, cache_key=b"key")
 
-    with memory.regions.claim({"O": RegionSlice("r", 0, 4)}) as claim:
+    with closing(memory.regions.claim({"O": RegionSlice("r", 0, 4)})) as claim:
         lending = request.with_claim(claim)
 
     assert (is_lent, claim if is_lent else None) == (claim.lends_files, lending.claim)
@@ -348,4 +349,4 @@ def test_the_answer_to_a_request_on_a_gpu_is_nobody_else_s(regions: Regions) -> 
     assert (claim, None, b"") == (lending.claim, lending.copy, lending.cache_key)
     assert not claim.lends_files
     assert [True] == skipped  # which the canary's counts say
-    claim.give_back()
+    claim.close()

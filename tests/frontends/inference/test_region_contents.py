@@ -196,7 +196,7 @@ async def test_places_of_large_outputs_are_lent_unless_they_overlap_an_input(
     expected = [Place(o, 3, REGIONS_FROM + 1, 16 + places[o][0], places[o][1]) for o in lent]
     assert expected == placed.body.places
     regions.remove(1)
-    claim.give_back()
+    claim.close()
     assert [] == left
     world.payload.answered(1)
     assert [1] == left
@@ -214,4 +214,4 @@ async def test_a_request_with_nothing_but_a_place_is_placed_too(
     assert placed is not None
     assert [Place("O", 3, REGIONS_FROM + 1, 16, 100_000)] == placed.body.places
     placed.take_back()
-    claim.give_back()
+    claim.close()

@@ -15,11 +15,11 @@ from zmqtriton_floor.errors import InternalError
 from zmqtriton_floor.settings.codec import encode
 from zmqtriton_floor.settings.tracing import Sampling, TracingSettings
 from zmqtriton_floor.wire import SEQUENCE_END, SEQUENCE_START, StageTimes
+from zmqtriton_frontends.entrance.entrance import followed as following
 from zmqtriton_frontends.gateway.streams import StreamItem
 from zmqtriton_frontends.inference.admission import CheckedRequest, SchedulingOptions
 from zmqtriton_frontends.inference.open_sequences import OpenSequences
 from zmqtriton_frontends.inference.request_trace import Trace
-from zmqtriton_frontends.inference.request_trace import followed as following
 from zmqtriton_frontends.inference.stage_times import Stages, is_wish
 from zmqtriton_frontends.inference.trace_sampling import Parent, Traces, parent_in
 

@@ -21,9 +21,10 @@ from tests.support.certificates import Authority, CertificatePair
 from tests.support.scenarios import scenario
 from zmqtriton_floor.logs import LogOptions
 from zmqtriton_floor.settings.frontends import Tls
+from zmqtriton_frontends.http_api.server.service import PlainRequest
 from zmqtriton_frontends.process import peer_user, request_log
 from zmqtriton_frontends.process.client_progress import UNSENT_BYTES, limit_unsent_bytes
-from zmqtriton_frontends.process.handshakes import Encryption
+from zmqtriton_frontends.process.handshakes import Handshakes
 from zmqtriton_frontends.process.hosts import AllowedHosts, host_refusal
 from zmqtriton_frontends.process.peer_user import (
     UNKNOWN,
@@ -235,7 +236,7 @@ class Port:
         self.copy(self.first.cert, self.pair.cert)
         self.copy(self.first.key, self.pair.key)
         tls = Tls(str(self.pair.cert), str(self.pair.key), str(self.root))
-        self.encryption = Encryption(tls, "HTTP", "http/1.1")
+        self.handshakes = Handshakes(tls, "HTTP", "http/1.1", PlainRequest)
 
     def copy(self, source: Path, target: Path) -> None:
         """Copy as people do, over the old file."""
@@ -246,7 +247,7 @@ class Port:
         to_server, to_client = ssl.MemoryBIO(), ssl.MemoryBIO()
         context = ssl.create_default_context(cafile=str(self.authority.cert))
         context.load_cert_chain(*client)
-        ours = self.encryption.context.wrap_bio(to_server, to_client, server_side=True)
+        ours = self.handshakes.context.wrap_bio(to_server, to_client, server_side=True)
         theirs = context.wrap_bio(to_client, to_server, server_hostname="localhost")
         try:
             for _ in range(4):
@@ -277,7 +278,7 @@ def test_while_certificate_and_key_do_not_fit_the_ones_before_serve(
     port.copy(getattr(renewed, first), getattr(port.pair, first))
 
     for _ in range(3):
-        port.encryption.renew()
+        port.handshakes.read_newest()
         assert der_of(port.first) == port.shake_hands(renewed)
 
     warnings = [one.getMessage() for one in caplog.records if one.levelname == "WARNING"]
@@ -286,7 +287,7 @@ def test_while_certificate_and_key_do_not_fit_the_ones_before_serve(
     ]
     for source, target in zip(renewed, port.pair, strict=True):
         port.copy(source, target)
-    port.encryption.renew()
+    port.handshakes.read_newest()
     assert der_of(renewed) == port.shake_hands(renewed)
 
 
@@ -297,18 +298,18 @@ def test_an_authority_that_was_replaced_signs_for_nobody(port: Port, tmp_path: P
     assert not port.shake_hands(stranger)
 
     port.copy(other.cert, port.root)
-    port.encryption.renew()
+    port.handshakes.read_newest()
 
     assert port.shake_hands(stranger)
     assert not port.shake_hands(friend)
 
 
 def test_files_that_did_not_change_are_read_once(port: Port) -> None:
-    before = port.encryption.context
+    before = port.handshakes.context
 
-    port.encryption.renew()
+    port.handshakes.read_newest()
 
-    assert before is port.encryption.context
+    assert before is port.handshakes.context
 
 
 # ------------------------------------------------------------------------- slow client

@@ -19,6 +19,7 @@ from zmqtriton_frontends.grpc_api.transport.message_framing import Assembly, Unf
 from zmqtriton_frontends.process.ledger import Book
 from zmqtriton_frontends.tensors import arena_body
 from zmqtriton_frontends.tensors.arena_body import (
+    MIN_BYTES,
     STEP_BYTES,
     ArenaBody,
     ArenaBuffer,
@@ -284,20 +285,19 @@ async def test_only_large_and_plain_messages_of_a_stream_go_there() -> None:
     assembly = Assembly(
         Unfinished(share_of(Book(2 << 30))),
         lambda size: ArenaBody(arena, size, ByteBudget(), tensors_at),
-        1000,
     )
-    for is_compressed, size in [(False, 1000), (True, 5000), (False, 0)]:
+    for is_compressed, size in [(False, MIN_BYTES), (True, 70_000), (False, 0)]:
         whole = prefix(is_compressed, size) + DATA[:size]
         assert [(is_compressed, DATA[:size])] == assembly.feed(memoryview(whole))
     assert [] == arena.reservations
 
-    messages = assembly.feed(memoryview(prefix(False, 10_001) + DATA[:5000]))
-    assert 5001 == len(assembly.room())
-    assembly.room()[:] = DATA[5000:10_001]
-    messages += assembly.filled(5001)
+    messages = assembly.feed(memoryview(prefix(False, 100_001) + DATA[:50_000]))
+    assert 50_001 == len(assembly.room())
+    assembly.room()[:] = DATA[50_000:100_001]
+    messages += assembly.filled(50_001)
 
     ((_, gathered),) = messages
-    assert DATA[:10_001] == bytes(gathered.data)
+    assert DATA[:100_001] == bytes(gathered.data)
     assert not assembly.room()
 
 

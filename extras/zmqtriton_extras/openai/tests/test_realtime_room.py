@@ -38,7 +38,7 @@ async def test_a_long_answer_has_room_and_gives_it_back(harness: HttpHarness, /)
     events = sent(type="conversation.item.create", item=item) + sent(type="response.create")
 
     harness.gateway.catalogue.apply(text_model())
-    streams, budget = harness.gateway.fake_streams, harness.connections.ledger.budget
+    streams, answers = harness.gateway.fake_streams, harness.connections.ledger.answers
     with connect_narrow(harness.connections.address[1]) as client:
         await asyncio.to_thread(client.sendall, HANDSHAKE + events)
         received = bytearray()
@@ -52,11 +52,11 @@ async def test_a_long_answer_has_room_and_gives_it_back(harness: HttpHarness, /)
             await asyncio.sleep(0.01)
 
         # the room of answers is free again while the conversation goes on
-        while budget.held:
+        while answers.held:
             await asyncio.sleep(0.01)
         client.sendall(client_frame(CLOSE, (1000).to_bytes(2, "big")))
         await reading
-    while harness.connections.connections.has_any:
+    while harness.connections.connections.room:
         await asyncio.sleep(0.01)
 
 

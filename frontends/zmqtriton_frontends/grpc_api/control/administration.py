@@ -24,20 +24,8 @@ from zmqtriton_frontends.gateway import trace_settings
 from zmqtriton_frontends.gateway.gateway import Gateway
 from zmqtriton_frontends.gateway.loads import load
 from zmqtriton_frontends.grpc_api.call import RpcCall
-from zmqtriton_frontends.grpc_api.control.reading import read, read_load
-from zmqtriton_frontends.grpc_api.inference.convert import serialize
+from zmqtriton_frontends.grpc_api.control.reading import read_load
 from zmqtriton_frontends.process.peer_user import user_of
-from zmqtriton_protos import message
-
-_INDEX_REQUEST = message("inference.RepositoryIndexRequest")
-_INDEX = message("inference.RepositoryIndexResponse")
-_LOAD = message("inference.RepositoryModelLoadResponse")
-_UNLOAD_REQUEST = message("inference.RepositoryModelUnloadRequest")
-_UNLOAD = message("inference.RepositoryModelUnloadResponse")
-_LOG_REQUEST = message("inference.LogSettingsRequest")
-_LOG = message("inference.LogSettingsResponse")
-_TRACE_REQUEST = message("inference.TraceSettingRequest")
-_TRACE = message("inference.TraceSettingResponse")
 
 #: The field of each setting, and Triton's name for that.
 _LOG_KINDS = {
@@ -48,37 +36,31 @@ _LOG_KINDS = {
     "log_format": ("string_param", "string"),
 }
 _FIELDS = {bool: "bool_param", int: "uint32_param", str: "string_param"}
-_MESSAGES = {"system": "inference.SystemSharedMemory", "cuda": "inference.CudaSharedMemory"}
 
 
-class RepositoryRpcs:
-    """RepositoryIndex, RepositoryModelLoad, RepositoryModelUnload."""
+async def repository_index(gateway: Gateway, request: Any, call: RpcCall) -> dict[str, Any]:
+    entries = await gateway.call("index", {"ready": _addressed(request).ready})
+    return {"models": visible_entries(entries, call.grant)}
 
-    def __init__(self, gateway: Gateway) -> None:
-        self._gateway = gateway
 
-    async def index(self, data: bytes, call: RpcCall) -> bytes:
-        request = _addressed(read(_INDEX_REQUEST, data))
-        entries = await self._gateway.call("index", {"ready": request.ready})
-        return serialize(_INDEX(models=visible_entries(entries, call.grant)))
+async def load_model(gateway: Gateway, data: bytes, call: RpcCall) -> bytes:
+    """Read and answer a message that may be large; an empty response has no bytes."""
+    request, large = await read_load(data, call)
+    check_model(call.grant, _addressed(request).model_name)
+    parameters, files = _load_parameters(request)
+    files.update(large)
+    with places_hidden(call.grant, request.model_name):
+        await load(gateway, request.model_name, parameters, files)
+    return b""
 
-    async def load(self, data: bytes, call: RpcCall) -> bytes:
-        request, large = await read_load(data, call)
-        check_model(call.grant, _addressed(request).model_name)
-        parameters, files = _load_parameters(request)
-        files.update(large)
-        with places_hidden(call.grant, request.model_name):
-            await load(self._gateway, request.model_name, parameters, files)
-        return serialize(_LOAD())
 
-    async def unload(self, data: bytes, call: RpcCall) -> bytes:
-        request = _addressed(read(_UNLOAD_REQUEST, data))
-        check_model(call.grant, request.model_name)
-        has_dependents = _unload_dependents(request)
-        check_unload(call.grant, has_dependents=has_dependents)
-        arguments = {"model": request.model_name, "unload_dependents": has_dependents}
-        await self._gateway.call("unload", arguments)
-        return serialize(_UNLOAD())
+async def unload_model(gateway: Gateway, request: Any, call: RpcCall) -> dict[str, Any]:
+    check_model(call.grant, _addressed(request).model_name)
+    has_dependents = _unload_dependents(request)
+    check_unload(call.grant, has_dependents=has_dependents)
+    arguments = {"model": request.model_name, "unload_dependents": has_dependents}
+    await gateway.call("unload", arguments)
+    return {}
 
 
 def _addressed(request: Any) -> Any:
@@ -114,30 +96,22 @@ def _unload_dependents(request: Any) -> bool:
     return bool(parameter.bool_param)
 
 
-class SettingsRpcs:
-    """LogSettings and TraceSetting; a request without settings changes nothing."""
+async def log_settings(gateway: Gateway, request: Any, _call: RpcCall) -> dict[str, Any]:
+    changes = _log_changes(request.settings)
+    settings = await gateway.call("log.settings", {"changes": changes})
+    return {"settings": {key: {_FIELDS[type(one)]: one} for key, one in settings.items()}}
 
-    def __init__(self, gateway: Gateway) -> None:
-        self._gateway = gateway
 
-    async def log(self, data: bytes, _call: RpcCall) -> bytes:
-        changes = _log_changes(read(_LOG_REQUEST, data).settings)
-        settings = await self._gateway.call("log.settings", {"changes": changes})
-        shown = {key: {_FIELDS[type(value)]: value} for key, value in settings.items()}
-        return serialize(_LOG(settings=shown))
-
-    async def trace(self, data: bytes, call: RpcCall) -> bytes:
-        request = read(_TRACE_REQUEST, data)
-        check_target(call.grant, CONTROL, request.model_name)
-        trace_settings.check_model(self._gateway, request.model_name)
-        trace_settings.check_names(request.settings)
-        changes = _trace_changes(request.settings)
-        settings = await trace_settings.apply(self._gateway, request.model_name, changes)
-        shown = {
-            key: {"value": value if type(value) is list else [value]}
-            for key, value in settings.items()
-        }
-        return serialize(_TRACE(settings=shown))
+async def trace_setting(gateway: Gateway, request: Any, call: RpcCall) -> dict[str, Any]:
+    check_target(call.grant, CONTROL, request.model_name)
+    trace_settings.check_model(gateway, request.model_name)
+    trace_settings.check_names(request.settings)
+    changes = _trace_changes(request.settings)
+    settings = await trace_settings.apply(gateway, request.model_name, changes)
+    shown = {
+        key: {"value": value if type(value) is list else [value]} for key, value in settings.items()
+    }
+    return {"settings": shown}
 
 
 def _log_changes(settings: Any) -> dict[str, Any]:
@@ -172,40 +146,34 @@ def _trace_changes(settings: Any) -> dict[str, Any]:
     return changes
 
 
-class RegionRpcs:
-    """The three RPCs of one kind: "system" or "cuda"."""
+async def region_status(
+    gateway: Gateway, kind: str, request: Any, _call: RpcCall
+) -> dict[str, Any]:
+    regions = await _ask(gateway, kind, "status", request)
+    return {"regions": {region["name"]: region for region in regions}}
 
-    def __init__(self, gateway: Gateway, kind: str) -> None:
-        self._gateway = gateway
-        self._kind = kind
-        self._prefix = _MESSAGES[kind]
 
-    async def status(self, data: bytes, _call: RpcCall) -> bytes:
-        regions = await self._ask("status", self._parse("Status", data).name)
-        return self._answer("Status", regions={region["name"]: region for region in regions})
+async def register_region(
+    gateway: Gateway, kind: str, request: Any, call: RpcCall
+) -> dict[str, Any]:
+    details: dict[str, Any] = {"byte_size": request.byte_size}
+    if kind == "system":
+        details |= {"key": request.key, "offset": request.offset}
+        details["user"] = await user_of(*call.ends)
+    else:
+        handle = base64.b64encode(request.raw_handle).decode()
+        details |= {"raw_handle": handle, "device_id": request.device_id}
+    await _ask(gateway, kind, "register", request, **details)
+    return {}
 
-    async def register(self, data: bytes, call: RpcCall) -> bytes:
-        request = self._parse("Register", data)
-        if self._kind == "system":
-            details = {"key": request.key, "offset": request.offset, "byte_size": request.byte_size}
-            details["user"] = await user_of(*call.ends)
-        else:
-            handle = base64.b64encode(request.raw_handle).decode()
-            details = {"raw_handle": handle, "device_id": request.device_id}
-            details["byte_size"] = request.byte_size
-        await self._ask("register", request.name, **details)
-        return self._answer("Register")
 
-    async def unregister(self, data: bytes, _call: RpcCall) -> bytes:
-        await self._ask("unregister", self._parse("Unregister", data).name)
-        return self._answer("Unregister")
+async def unregister_region(
+    gateway: Gateway, kind: str, request: Any, _call: RpcCall
+) -> dict[str, Any]:
+    await _ask(gateway, kind, "unregister", request)
+    return {}
 
-    async def _ask(self, verb: str, region: str, **details: Any) -> Any:
-        arguments = {"kind": self._kind, "name": region, **details}
-        return await self._gateway.call(f"regions.{verb}", arguments)
 
-    def _parse(self, verb: str, data: bytes) -> Any:
-        return read(message(f"{self._prefix}{verb}Request"), data)
-
-    def _answer(self, verb: str, **fields: Any) -> bytes:
-        return serialize(message(f"{self._prefix}{verb}Response")(**fields))
+async def _ask(gateway: Gateway, kind: str, verb: str, request: Any, **details: Any) -> Any:
+    arguments = {"kind": kind, "name": request.name, **details}
+    return await gateway.call(f"regions.{verb}", arguments)

@@ -8,10 +8,10 @@ watchers, models that have one are asked once a second.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator, AsyncIterator
+from typing import Any
 
-from google.protobuf.json_format import ParseDict
-
+from zmqtriton_floor.errors import InternalError
 from zmqtriton_frontends.access.bearer_tokens import check_model, may_see
 from zmqtriton_frontends.gateway.gateway import Gateway
 from zmqtriton_frontends.gateway.readiness import Readiness
@@ -20,22 +20,12 @@ from zmqtriton_frontends.grpc_api.control.reading import read
 from zmqtriton_frontends.grpc_api.inference.convert import serialize
 from zmqtriton_frontends.grpc_api.inference.response import field
 from zmqtriton_frontends.inference.catalogue import Catalogue
+from zmqtriton_frontends.process.futures import Tasks
 from zmqtriton_protos import message
 
-_SERVER_METADATA = message("inference.ServerMetadataResponse")
-_METADATA_REQUEST = message("inference.ModelMetadataRequest")
-_METADATA = message("inference.ModelMetadataResponse")
-_CONFIG_REQUEST = message("inference.ModelConfigRequest")
-_STATISTICS_REQUEST = message("inference.ModelStatisticsRequest")
-_STATISTICS = message("inference.ModelStatisticsResponse")
 #: ModelConfigResponse.config: field 1, a message.
 _CONFIG = b"\x0a"
-_LIVE = message("inference.ServerLiveResponse")
-_READY = message("inference.ServerReadyResponse")
-_MODEL_READY_REQUEST = message("inference.ModelReadyRequest")
-_MODEL_READY = message("inference.ModelReadyResponse")
 _CHECK_REQUEST = message("grpc.health.v1.HealthCheckRequest")
-_CHECK = message("grpc.health.v1.HealthCheckResponse")
 
 #: Seconds between two checks of a watched readiness; what watchers see is as old as this.
 _LOOK_S = 0.1
@@ -49,53 +39,61 @@ class Health:
     def __init__(self, gateway: Gateway) -> None:
         self._gateway = gateway
         self._readiness = Readiness(gateway)
-        self._watchers = 0
-        #: The last answer of models with an is_ready, and the task that asks them while there are
-        #: watchers.
+        #: The status that each watcher has been sent.
+        self._statuses: dict[object, bool | None] = {}
+        #: The last answer of models with an is_ready, and the tasks that ask them and look while
+        #: there are watchers.
         self._models_say = True
-        self._asking: asyncio.Task[None] | None = None
-        #: Done when the readiness has changed, or may have; None while no watcher waits for that.
-        self._change: asyncio.Future[None] | None = None
-        #: Readiness that the watchers have seen last; None if they have seen different ones.
-        self._last: bool | None = None
+        self._tasks = Tasks()
+        #: Done when the status may be news to a watcher.
+        self._news: asyncio.Future[None]
 
-    async def live(self, _data: bytes, _call: RpcCall) -> bytes:
-        return serialize(_LIVE(live=not self._gateway.catalogue.is_repository_missing))
+    async def live(self, _request: Any, _call: RpcCall) -> dict[str, bool]:
+        return {"live": not self._gateway.catalogue.is_repository_missing}
 
-    async def ready(self, _data: bytes, _call: RpcCall) -> bytes:
-        return serialize(_READY(ready=await self._readiness.of_server()))
+    async def ready(self, _request: Any, _call: RpcCall) -> dict[str, bool]:
+        return {"ready": await self._readiness.of_server()}
 
-    async def model_ready(self, data: bytes, call: RpcCall) -> bytes:
-        request = read(_MODEL_READY_REQUEST, data)
+    async def model_ready(self, request: Any, call: RpcCall) -> dict[str, bool]:
         check_model(call.grant, request.name)
-        ready = await self._readiness.of_model(request.name, request.version)
-        return serialize(_MODEL_READY(ready=ready))
+        return {"ready": await self._readiness.of_model(request.name, request.version)}
 
     async def check(self, data: bytes, _call: RpcCall) -> bytes:
         read(_CHECK_REQUEST, data)  # Triton ignores which service is asked for
         return _status(await self._readiness.of_server())
 
-    async def watch(self, data: bytes, _call: RpcCall) -> AsyncIterator[bytes]:
-        """Send the status now and at each change; end when the server stops."""
-        read(_CHECK_REQUEST, data)
-        last: bool | None = None
-        self._watchers += 1
+    async def watch(
+        self, requests: AsyncIterator[bytes], _call: RpcCall
+    ) -> AsyncGenerator[bytes, None]:
+        """Send the status now and at each change after one request; end when the server stops."""
+        async for data in requests:
+            read(_CHECK_REQUEST, data)
+            break
+        else:
+            raise InternalError("the request is missing")
+        watcher = object()
+        is_first = not self._statuses
+        self._statuses[watcher] = None
         try:
-            await self._ask_models()
+            if is_first:
+                self._news = asyncio.get_running_loop().create_future()
+                self._tasks.begin(self._look())
+                self._tasks.begin(self._go_on_asking())
+                await self._ask_models()
             while True:
                 is_ending = self._gateway.is_ending
                 ready = self._is_ready()
-                if ready != last:
-                    last = ready
+                if ready != self._statuses[watcher]:
+                    self._statuses[watcher] = ready
                     yield _status(ready)
                 if is_ending:
                     return
-                await self._changed(last)
+                # shielded: one watcher that is cancelled must not cancel what the others wait for
+                await asyncio.shield(self._news)
         finally:
-            self._watchers -= 1
-            if not self._watchers and self._asking is not None:
-                self._asking.cancel()
-                self._asking = None
+            del self._statuses[watcher]
+            if not self._statuses:
+                self._tasks.close()
 
     def _is_ready(self) -> bool:
         is_ready = not self._gateway.is_stopping and self._gateway.catalogue.is_ready()
@@ -103,87 +101,59 @@ class Health:
             self._models_say or not self._gateway.catalogue.generations_with_is_ready()
         )
 
-    async def _ask_models(self) -> None:
-        """Ask models for their readiness; repeat in the background while there are watchers."""
-        if self._asking is None:
-            self._asking = asyncio.create_task(self._go_on_asking())
-            await self._ask_once()
-
     async def _go_on_asking(self) -> None:
         while True:
             await asyncio.sleep(_ASK_S)
-            await self._ask_once()
+            await self._ask_models()
 
-    async def _ask_once(self) -> None:
+    async def _ask_models(self) -> None:
         catalogue = self._gateway.catalogue
         if catalogue.generations_with_is_ready() and catalogue.is_ready():
             self._models_say = await self._readiness.of_server()
 
-    async def _changed(self, last: bool) -> None:
-        """Wait until the readiness may have changed."""
-        if self._change is None:
-            loop = asyncio.get_running_loop()
-            self._change = loop.create_future()
-            self._last = last
-            loop.call_later(_LOOK_S, self._look, self._change)
-        elif last != self._last:
-            self._last = None
-        # shielded: one watcher that is cancelled must not cancel what the others wait for
-        await asyncio.shield(self._change)
-
-    def _look(self, change: asyncio.Future[None]) -> None:
-        # one check for all watchers; none of them runs while nothing changes
-        if self._watchers and self._is_ready() == self._last and not self._gateway.is_ending:
-            change.get_loop().call_later(_LOOK_S, self._look, change)
-        else:
-            self._change = None
-            change.set_result(None)
+    async def _look(self) -> None:
+        """Wake the watchers at each change: one look for all, and none of them runs before."""
+        while True:
+            await asyncio.sleep(_LOOK_S)
+            if {*self._statuses.values()} != {self._is_ready()} or self._gateway.is_ending:
+                news, self._news = self._news, asyncio.get_running_loop().create_future()
+                news.set_result(None)
 
 
 def _status(is_ready: bool) -> bytes:
-    return serialize(_CHECK(status="SERVING" if is_ready else "NOT_SERVING"))
+    status = "SERVING" if is_ready else "NOT_SERVING"
+    return serialize(message("grpc.health.v1.HealthCheckResponse")(status=status))
 
 
-class MetadataRpcs:
-    """ServerMetadata, ModelMetadata, ModelConfig, ModelStatistics."""
+async def server_metadata(gateway: Gateway, _request: Any, _call: RpcCall) -> dict[str, Any]:
+    server = gateway.settings.server
+    return {
+        "name": server.id,
+        "version": server.server_version,
+        "extensions": server.extensions,
+    }
 
-    def __init__(self, gateway: Gateway) -> None:
-        self._gateway = gateway
 
-    async def server_metadata(self, _data: bytes, _call: RpcCall) -> bytes:
-        settings = self._gateway.settings
-        return serialize(
-            _SERVER_METADATA(
-                name=settings.server.id,
-                version=settings.server.server_version,
-                extensions=settings.server.extensions,
-            )
-        )
+async def model_metadata(gateway: Gateway, request: Any, call: RpcCall) -> dict[str, Any]:
+    check_model(call.grant, request.name)
+    catalogue = gateway.catalogue
+    return await catalogue.attempt(lambda: catalogue.metadata(request.name, request.version))
 
-    async def metadata(self, data: bytes, call: RpcCall) -> bytes:
-        request = read(_METADATA_REQUEST, data)
+
+async def model_config(gateway: Gateway, data: bytes, call: RpcCall) -> bytes:
+    """Answer with the bytes that the supervisor has made."""
+    request = read(message("inference.ModelConfigRequest"), data)
+    check_model(call.grant, request.name)
+    catalogue = gateway.catalogue
+    model = await catalogue.attempt(lambda: catalogue.find(request.name, request.version))
+    return field(_CONFIG, model.config_proto)
+
+
+async def model_statistics(gateway: Gateway, request: Any, call: RpcCall) -> dict[str, Any]:
+    if request.name:
         check_model(call.grant, request.name)
-        catalogue = self._gateway.catalogue
-        metadata = await catalogue.attempt(
-            lambda: catalogue.metadata(request.name, request.version)
-        )
-        return serialize(_METADATA(**metadata))
-
-    async def config(self, data: bytes, call: RpcCall) -> bytes:
-        request = read(_CONFIG_REQUEST, data)
-        check_model(call.grant, request.name)
-        catalogue = self._gateway.catalogue
-        model = await catalogue.attempt(lambda: catalogue.find(request.name, request.version))
-        return field(_CONFIG, model.config_proto)
-
-    async def statistics(self, data: bytes, call: RpcCall) -> bytes:
-        request = read(_STATISTICS_REQUEST, data)
-        if request.name:
-            check_model(call.grant, request.name)
-        self._gateway.catalogue.check_counted(request.name, request.version)
-        is_one = request.name and request.version
-        version = Catalogue.parse_version(request.version) if is_one else -1
-        answer = await self._gateway.statistics(request.name, version)
-        shown = [s for s in answer["model_stats"] if may_see(call.grant, s["name"])]
-        document = {"model_stats": shown}
-        return serialize(ParseDict(document, _STATISTICS(), ignore_unknown_fields=True))
+    gateway.catalogue.check_counted(request.name, request.version)
+    is_one = request.name and request.version
+    version = Catalogue.parse_version(request.version) if is_one else -1
+    answer = await gateway.statistics(request.name, version)
+    return {"model_stats": [s for s in answer["model_stats"] if may_see(call.grant, s["name"])]}

@@ -17,16 +17,10 @@ from zmqtriton_frontends.grpc_api.inference.convert import serialize
 from zmqtriton_frontends.grpc_api.inference.outbox import StreamOutbox
 from zmqtriton_protos import POOL, message
 
-_REQUEST = message("grpc.reflection.v1.ServerReflectionRequest")
-_RESPONSE = message("grpc.reflection.v1.ServerReflectionResponse")
-
-
-_IS_OFF = "server reflection is off on this server; --grpc-reflection=true turns it on"
-
 
 async def refuse(_requests: AsyncIterator[bytes], _call: RpcCall) -> AsyncGenerator[bytes, None]:
     """Refuse, and name the option that enables reflection, for users of grpcurl."""
-    raise Unsupported(_IS_OFF)
+    raise Unsupported("server reflection is off on this server; --grpc-reflection=true turns it on")
     yield b""  # makes it a stream of responses, as the other one is
 
 
@@ -60,14 +54,17 @@ class Reflection:
     async def _read(self, requests: AsyncIterator[bytes], outbox: StreamOutbox) -> None:
         try:
             async for data in requests:
-                await outbox.send(serialize(self._respond(read(_REQUEST, data))))
+                request = read(message("grpc.reflection.v1.ServerReflectionRequest"), data)
+                await outbox.send(serialize(self._respond(request)))
         except ZmqTritonError as error:
             outbox.end(error)
         finally:
             outbox.end()
 
     def _respond(self, request: Any) -> Any:
-        response = _RESPONSE(valid_host=request.host, original_request=request)
+        response = message("grpc.reflection.v1.ServerReflectionResponse")(
+            valid_host=request.host, original_request=request
+        )
         try:
             self._fill(response, request)
         except ZmqTritonError as error:

@@ -280,9 +280,11 @@ _CODES = {
 }
 _MASKS = {d.name: (1 << 8 * d.size) - 1 for d in DATATYPES if d.array_code and d.size < 4}
 #: The datatypes that each field of InferTensorContents carries, the widest first.
-_CARRIED: dict[str, list[str]] = {}
-for _datatype in sorted(DATATYPES, key=lambda d: -d.size):
-    _CARRIED.setdefault(_datatype.contents, []).append(_datatype.name)
+_BY_WIDTH = sorted(DATATYPES, key=lambda d: -d.size)
+_CARRIED = {
+    field: [d.name for d in _BY_WIDTH if d.contents == field]
+    for field in {d.contents for d in DATATYPES}
+}
 
 
 def _encoded(values: Any, datatype: str, widest: str) -> bytes:

@@ -10,7 +10,9 @@ sent raw tensors.
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import AsyncGenerator, Callable, Iterator, Sequence
+from contextlib import aclosing
+from dataclasses import dataclass
 from typing import Any
 
 from google.protobuf.message import DecodeError
@@ -20,13 +22,14 @@ from zmqtriton_frontends.grpc_api.call import NoRequestRoomError, RpcCall
 from zmqtriton_frontends.grpc_api.inference.convert import malformed, read_contents, supplied_twice
 from zmqtriton_frontends.grpc_api.inference.response import varint
 from zmqtriton_frontends.inference.layouts import MAX_LAYOUT_BYTES
+from zmqtriton_frontends.process.ledger import Share
 from zmqtriton_protos import message
 
 #: Size in bytes at which a message is read in parts; a smaller one is read at once, in some
 #: milliseconds at most.
 LARGE_BYTES = 64 << 10
 #: Size of a part in bytes.
-_PART_BYTES = 16 << 10
+PART_BYTES = 16 << 10
 #: Seconds of reading after which the turn of the client ends, with the next part.
 _TURN_S = 0.003
 #: Fields that a request may have, besides those of contents: there may be 1,024 tensors.
@@ -35,7 +38,6 @@ MAX_FIELDS = 64 << 10
 MAX_GROUP_FIELDS = 4 << 10
 
 _REQUEST = message("inference.ModelInferRequest")
-_TENSOR = message("inference.ModelInferRequest.InferInputTensor")
 _VARINT, _FIXED64, _BYTES, _GROUP, _GROUP_END, _FIXED32 = range(6)
 _SIZES = {_FIXED32: 4, _FIXED64: 8}
 #: Tags: of an input of the request, and of the contents of an input.
@@ -43,8 +45,7 @@ _INPUT, _CONTENTS = 5 << 3 | _BYTES, 5 << 3 | _BYTES
 #: Contents that may be cut between two elements, by their tags: the sizes of these, 0 if they vary.
 _ELEMENTS = {n << 3 | _BYTES: 0 for n in range(1, 6)} | {6 << 3 | _BYTES: 4, 7 << 3 | _BYTES: 8}
 
-#: A field: its position, its tag, and the positions where its content begins and ends.
-_Field = tuple[int, int, int, int]
+Data = bytes | bytearray | memoryview
 #: Size in bytes at which raw tensors are split off; below it protobuf is faster.
 MIN_BYTES = 16 * 1024
 #: Top-level fields that a request may have to be split; with more it is left to protobuf, which is
@@ -89,7 +90,7 @@ def split_raw(data: bytes) -> tuple[bytes, list[memoryview]] | None:
     return None
 
 
-def before_raw(data: bytes | bytearray | memoryview, raw: Sequence[Any]) -> list[bytes]:
+def before_raw(data: Data, raw: Sequence[Any]) -> list[bytes]:
     """Return the bytes before each raw tensor of a message that these end; no bytes for others."""
     gaps = [bytes((_RAW,)) + varint(len(each)) for each in raw]
     size = at = len(data) - sum(map(len, gaps)) - sum(map(len, raw))
@@ -105,7 +106,7 @@ def before_raw(data: bytes | bytearray | memoryview, raw: Sequence[Any]) -> list
     return [] if beginning.raw_input_contents else gaps
 
 
-def tensors_at(beginning: bytes | bytearray | memoryview) -> int:
+def tensors_at(beginning: Data) -> int:
     """Return the position of the first raw tensor; 0 if the beginning does not show it."""
     position, end = 0, len(beginning)
     for _ in range(_MAX_FIELDS):
@@ -117,7 +118,7 @@ def tensors_at(beginning: bytes | bytearray | memoryview) -> int:
     return 0
 
 
-def _extent_of(data: bytes | bytearray | memoryview, at: int) -> tuple[int, int, int]:
+def _extent_of(data: Data, at: int) -> tuple[int, int, int]:
     """Return the tag of a field, and the positions where its content begins and ends.
 
     The end is beyond the data if the data lack it, or if the field is a group.
@@ -133,7 +134,7 @@ def _extent_of(data: bytes | bytearray | memoryview, at: int) -> tuple[int, int,
     return tag, inner, inner + _SIZES[kind] if kind in _SIZES else len(data) + 1
 
 
-def varint_at(data: bytes | bytearray | memoryview, position: int) -> tuple[int, int]:
+def varint_at(data: Data, position: int) -> tuple[int, int]:
     """Return the integer and the position behind it; beyond the end if it is incomplete."""
     value = shift = 0
     for byte in data[position : position + 10]:
@@ -145,17 +146,15 @@ def varint_at(data: bytes | bytearray | memoryview, position: int) -> tuple[int,
     return value, len(data) + 1
 
 
+@dataclass(slots=True, eq=False)
 class ParsedRequest:
     """A request and its raw tensors; its length is the message's."""
 
-    __slots__ = ("_room", "_size", "_taken", "raw", "request")
-
-    def __init__(self, request: Any, raw: list[Any], size: int, room: Any, taken: int) -> None:
-        self.request = request
-        self.raw = raw
-        self._size = size
-        self._room = room
-        self._taken = taken
+    request: Any
+    raw: list[Any]
+    _size: int
+    _room: Share
+    _taken: int
 
     def __len__(self) -> int:
         return self._size
@@ -172,7 +171,7 @@ class ParsedRequest:
 class LargeMessage(Exception):
     """Raised for a message that must be parsed in steps."""
 
-    def __init__(self, rest: bytes | bytearray | memoryview, raw: list[memoryview]) -> None:
+    def __init__(self, rest: Data, raw: list[memoryview]) -> None:
         """Set up with a message without its raw tensors, and with these tensors."""
         super().__init__("this request takes long to read")
         self._rest = rest
@@ -193,12 +192,52 @@ class LargeMessage(Exception):
         return ParsedRequest(reading.request, raw, size, call.requests, reading.taken)
 
 
-class _Reading:
-    def __init__(self, data: bytes | bytearray | memoryview, call: RpcCall) -> None:
+class GradualReader:
+    """Merges a large message in parts, between which other clients have their turns."""
+
+    def __init__(self, data: Data, call: RpcCall, kind: Any, name: str, max_fields: int) -> None:
+        """Set up; errors name the message by its kind, and by `name` if it has too many fields."""
         self._data = memoryview(data)
         self._call = call
+        self._kind = kind
+        self._name = name
+        self._fields_left = self._max_fields = max_fields
         self._begun = time.monotonic()
-        self._fields = 0
+
+    async def merge(
+        self, into: Any, at: int, end: int, is_apart: Callable[[int, int, int, int], bool]
+    ) -> AsyncGenerator[tuple[int, int], None]:
+        """Merge the fields between two positions, but return the content of those that are apart.
+
+        `is_apart` gets a field: its position, its tag, and where its content begins and ends. What
+        is before a field that is apart was merged.
+        """
+        start = at
+        while at < end:
+            self._fields_left -= 1
+            if self._fields_left < 0:
+                raise InvalidArgument(f"{self._name} has at most {self._max_fields} fields")
+            tag, inner, after = field_at(self._data, at, end, self._kind)
+            if is_apart(at, tag, inner, after):
+                merge(into, self._data, start, at)
+                yield inner, after
+                start = after
+            elif after - start >= PART_BYTES:
+                merge(into, self._data, start, after)
+                start = after
+                await self._let_others()
+            at = after
+        merge(into, self._data, start, end)
+
+    async def _let_others(self) -> None:
+        if time.monotonic() - self._begun > _TURN_S:
+            await self._call.turn(self._begun)
+            self._begun = time.monotonic()
+
+
+class _Reading(GradualReader):
+    def __init__(self, data: Data, call: RpcCall) -> None:
+        super().__init__(data, call, _REQUEST, "a request", MAX_FIELDS)
         self.request = _REQUEST()
         #: The bytes of inputs with many contents, by their places.
         self.large: dict[int, bytearray] = {}
@@ -206,30 +245,13 @@ class _Reading:
         self.taken = 0
 
     async def read(self) -> None:
-        start = 0
-        for begin, tag, inner, end in self._fields_of(0, len(self._data)):
-            if tag == _INPUT and end - inner > _PART_BYTES:
-                merge(self.request, self._data, start, begin)
-                await self._read_input(self.request.inputs.add(), inner, end)
-                start = end
-            elif end - start >= _PART_BYTES:
-                merge(self.request, self._data, start, end)
-                start = end
-                await self._let_others()
-        merge(self.request, self._data, start, len(self._data))
+        inputs = self.merge(self.request, 0, len(self._data), _is_large_input)
+        async with aclosing(inputs):
+            async for start, end in inputs:
+                await self._read_input(self.request.inputs.add(), start, end)
 
     async def _read_input(self, tensor: Any, start: int, end: int) -> None:
-        contents = []
-        for begin, tag, inner, after in self._fields_of(start, end):
-            if tag == _CONTENTS:
-                merge(tensor, self._data, start, begin)
-                contents.append((inner, after))
-                start = after
-            elif after - start >= _PART_BYTES:
-                merge(tensor, self._data, start, after)
-                start = after
-                await self._let_others()
-        merge(tensor, self._data, start, end)
+        contents = [part async for part in self.merge(tensor, start, end, _is_contents)]
         if contents and tensor.parameters:
             tensor.contents.SetInParent()  # they are refused, or do not matter
         elif contents:
@@ -240,7 +262,8 @@ class _Reading:
         self, tensor: Any, contents: list[tuple[int, int]], encoded: bytearray
     ) -> None:
         """Add the bytes of typed contents."""
-        model, part = self.request.model_name, _TENSOR(name=tensor.name, datatype=tensor.datatype)
+        model = self.request.model_name
+        part = _REQUEST.InferInputTensor(name=tensor.name, datatype=tensor.datatype)
         kind = ""
         for start, end in contents:
             for piece in self._pieces(start, end):
@@ -273,32 +296,17 @@ class _Reading:
 
     # ------------------------------------------------------------------- parts
 
-    async def _let_others(self) -> None:
-        if time.monotonic() - self._begun > _TURN_S:
-            await self._call.turn(self._begun)
-            self._begun = time.monotonic()
-
-    def _fields_of(self, at: int, end: int) -> Iterator[_Field]:
-        data = self._data
-        while at < end:
-            self._fields += 1
-            if self._fields > MAX_FIELDS:
-                raise InvalidArgument(f"a request has at most {MAX_FIELDS} fields")
-            field = at, *field_at(data, at, end)
-            yield field
-            at = field[3]
-
     def _pieces(self, start: int, end: int) -> Iterator[bytes]:
         """Iterate over parts of contents; each part is a valid message of contents."""
         data, at, run = self._data, start, start
         while at < end:
             tag, inner, after = field_at(data, at, end)
-            if after - at > _PART_BYTES and tag in _ELEMENTS:
+            if after - at > PART_BYTES and tag in _ELEMENTS:
                 if run < at:
                     yield bytes(data[run:at])
                 yield from self._cut(tag, inner, after)
                 run = after
-            elif after - run >= _PART_BYTES:
+            elif after - run >= PART_BYTES:
                 yield bytes(data[run:after])
                 run = after
             at = after
@@ -309,12 +317,20 @@ class _Reading:
         """Cut a field with many elements into several fields."""
         data, size = self._data, _ELEMENTS[tag]
         while start < end:
-            to = min(end, start + _PART_BYTES)  # which is a multiple of 4 and of 8
+            to = min(end, start + PART_BYTES)  # which is a multiple of 4 and of 8
             if not size:
                 while to < end and data[to - 1] & 128:
                     to += 1
             yield bytes((tag,)) + varint(to - start) + data[start:to]
             start = to
+
+
+def _is_large_input(at: int, tag: int, inner: int, end: int) -> bool:
+    return tag == _INPUT and end - inner > PART_BYTES
+
+
+def _is_contents(at: int, tag: int, inner: int, end: int) -> bool:
+    return tag == _CONTENTS
 
 
 def field_at(

@@ -26,9 +26,6 @@ _MAX_BYTES = 4 << 20
 _FREE_BYTES = 4 << 10
 #: Bytes of room that are taken in one step.
 _STEP_BYTES = 32 << 10
-#: Seconds without a request after which a stream ends while the server stops; and seconds
-#: between two looks at that.
-QUIET_S, _LOOK_S = 5.0, 0.2
 
 
 class StreamOutbox:
@@ -73,10 +70,6 @@ class StreamOutbox:
         self.held += size
         return True
 
-    def book_anyway(self, message: Message) -> None:
-        """Count an encoded message that waits for its turn, even without room."""
-        self.held += len(message)
-
     async def wait_for_room(self, size: int, arrivals: Arrivals | None = None) -> None:
         """Wait until the queue is not full, then reserve room.
 
@@ -114,22 +107,15 @@ class StreamOutbox:
 
     # -------------------------------------------------------------- messages
 
-    async def send(self, message: Message) -> None:
+    async def send(self, message: Message, *, needs_room: bool = True) -> None:
         """Wait until the queue accepts the message; return at once if nothing is written any more.
 
-        Raises NoRoomError if there is no room for the message for long.
+        Raises NoRoomError if there is no room for long for a message that needs it.
         """
         size = len(message)
-        if self.held + size > self.room:
+        if needs_room and self.held + size > self.room:
             await self.wait_for_room(size)
         self.held += size
-        admitted = self.offer(message)
-        if admitted is not None:
-            await admitted
-
-    async def send_anyway(self, message: Message) -> None:
-        """Send a message as send() does, even without room."""
-        self.book_anyway(message)
         admitted = self.offer(message)
         if admitted is not None:
             await admitted
@@ -197,30 +183,3 @@ class StreamOutbox:
         self._messages.append(message)
         self._bytes += len(message)
         wake(self._reader)
-
-
-class QuietEnd:
-    """The end of a stream when the server stops: once its client has been silent for a while.
-
-    HTTP/2 has no message that would make a client send its next request on a stream elsewhere.
-    """
-
-    def __init__(self, is_busy: Callable[[], bool], end: Callable[[], object]) -> None:
-        """Set up; `is_busy` returns whether a request is unanswered, `end` ends the stream."""
-        self._is_busy, self._end = is_busy, end
-        self._loop = asyncio.get_running_loop()
-        #: Time of the last request, on the loop's clock.
-        self.asked_s = 0.0
-        self._look: asyncio.TimerHandle | None = None
-
-    def begin(self) -> None:
-        """End the stream once the client is silent, and check again until then."""
-        quiet_s = self._loop.time() - self.asked_s
-        if self._is_busy() or quiet_s < QUIET_S:
-            self._look = self._loop.call_later(max(_LOOK_S, QUIET_S - quiet_s), self.begin)
-        else:
-            self._end()
-
-    def close(self) -> None:
-        if self._look is not None:
-            self._look.cancel()

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, MutableSequence
 from functools import lru_cache
-from typing import Any
+from typing import Any, NamedTuple
 from weakref import ref
 
 from zmqtriton_floor.datatypes import BY_NUMBER
@@ -95,19 +95,15 @@ class Pieces:
 _COPIED_BYTES = 1 << 20
 
 
-class StreamEncoder:
+class StreamEncoder(NamedTuple):
     """Writes the responses to one request of a stream."""
 
-    __slots__ = ("_asked_version", "_model", "_request_id", "_version")
-
-    def __init__(
-        self, request_id: str, model: str = "", version: int = 0, asked_version: str = ""
-    ) -> None:
-        """Set up; without a model for a request that did not get that far."""
-        self._request_id = request_id
-        self._model = model
-        self._version = version
-        self._asked_version = asked_version
+    request_id: str
+    #: The name of the model; "" if the request did not get that far.
+    model: str = ""
+    version: int = 0
+    #: The version in the request; "" if it named none.
+    asked_version: str = ""
 
     def response(
         self,
@@ -124,7 +120,7 @@ class StreamEncoder:
         Raises InvalidArgument if the message would be larger than gRPC allows, and NoRoomError.
         """
         end = _IS_FINAL[is_final]
-        pieces, size = encode_in_pieces(self._model, self._version, self._request_id, response, end)
+        pieces, size = encode_in_pieces(self.model, self.version, self.request_id, response, end)
         if admits is not None and size > FREE_BYTES and not admits(size):
             raise NoRoomError
         start = _INFER_RESPONSE + varint(size)
@@ -138,8 +134,8 @@ class StreamEncoder:
 
         Triton then returns what the request said, so a client that named no version gets none.
         """
-        id = field(_ID, self._request_id.encode()) if self._request_id else b""
-        return _head(self._model, self._asked_version) + id if self._model else id
+        id = field(_ID, self.request_id.encode()) if self.request_id else b""
+        return _head(self.model, self.asked_version) + id if self.model else id
 
     def error(self, text: str, *, is_final: bool) -> bytes:
         error = field(_ERROR_MESSAGE, text.encode("utf-8", "replace"))

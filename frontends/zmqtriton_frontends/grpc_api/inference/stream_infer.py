@@ -64,7 +64,7 @@ from zmqtriton_frontends.grpc_api.call import (
 from zmqtriton_frontends.grpc_api.inference.convert import EMPTY_FINAL
 from zmqtriton_frontends.grpc_api.inference.gradual_parsing import LargeMessage, ParsedRequest
 from zmqtriton_frontends.grpc_api.inference.infer import Messages
-from zmqtriton_frontends.grpc_api.inference.outbox import Message, QuietEnd, StreamOutbox
+from zmqtriton_frontends.grpc_api.inference.outbox import Message, StreamOutbox
 from zmqtriton_frontends.grpc_api.inference.response import Pieces, StreamEncoder
 from zmqtriton_frontends.inference.admission import CheckedRequest
 from zmqtriton_frontends.inference.classification import classify
@@ -82,6 +82,9 @@ _STEP_BYTES = 32 << 10
 #: Bytes of answers that may have come and wait; at this limit the next request is not read,
 #: either.
 _MAX_ANSWER_BYTES = 4 << 20
+#: Seconds without a request after which a stream ends while the server stops; and seconds
+#: between two looks at that.
+QUIET_S, _LOOK_S = 5.0, 0.2
 
 
 class Streaming:
@@ -141,7 +144,9 @@ class _Exchange:
         #: Bytes of these requests that are kept, and the share for them.
         self._request_bytes = 0
         self._held = call.requests.another()
-        self._quiet_end = QuietEnd(lambda: bool(self._answering), lambda: self._reading.cancel())
+        #: Time of the last request, on the loop's clock; and the next look whether it was long ago.
+        self._asked_s = 0.0
+        self._look: asyncio.TimerHandle | None = None
         #: Requests whose answers keep their order.
         self._turns: deque[StreamSink] = deque()
         #: The message of the latest turn waits for room in the outbox.
@@ -159,14 +164,22 @@ class _Exchange:
         return self.outbox
 
     def drain(self) -> None:
-        """Read no more requests once the client has been silent for a while."""
-        self._quiet_end.begin()
+        """Read no more requests once the client has been silent for a while.
+
+        HTTP/2 has no message that would make a client send its next request on a stream elsewhere.
+        """
+        quiet_s = self._loop.time() - self._asked_s
+        if self._answering or quiet_s < QUIET_S:
+            self._look = self._loop.call_later(max(_LOOK_S, QUIET_S - quiet_s), self.drain)
+        else:
+            self._reading.cancel()
 
     async def aclose(self) -> None:
         """Cancel all open requests."""
         self.outbox.close()
         self._reading.cancel()
-        self._quiet_end.close()
+        if self._look is not None:
+            self._look.cancel()
         for request in self._answering:
             request.pending.cancel()
         if self._answering:
@@ -180,7 +193,7 @@ class _Exchange:
     async def _read(self, requests: AsyncIterator[bytes]) -> None:
         shares = self._shares
         async for data in requests:
-            self._quiet_end.asked_s = self._loop.time()
+            self._asked_s = self._loop.time()
             # what comes next must not overtake it
             if not self._begin(data):
                 await self._begin_late(data)
@@ -313,7 +326,7 @@ class _Exchange:
         if message is not None and not self.outbox.book(message):
             message = self.failure(request.encoder, NoRoomError())
             if message is not None:
-                self.outbox.book_anyway(message)
+                self.outbox.held += len(message)  # even without room
         request.is_over, request.message = True, message
         if request.sending_done is not None:
             wake(request.sending_done)
@@ -442,7 +455,7 @@ class StreamSink(Sink):
         except Exception as error:  # noqa: BLE001 - an edge: the others of this stream go on
             message = exchange.failure(self.encoder, error)
             if message is not None:
-                await exchange.outbox.send_anyway(message)
+                await exchange.outbox.send(message, needs_room=False)
         finally:
             if self.sending_done is not None:
                 wake(self.sending_done)

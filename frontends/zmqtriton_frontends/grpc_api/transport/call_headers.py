@@ -11,12 +11,11 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
-from zmqtriton_frontends.access.bearer_tokens import HEADER
+from zmqtriton_frontends.access.bearer_tokens import RAW_HEADER
 from zmqtriton_frontends.grpc_api.handlers import Rpc
 from zmqtriton_frontends.grpc_api.transport.lifecycle import pushback
 from zmqtriton_frontends.http2.header_blocks import Headers, literal, status
 
-Rpcs = Mapping[bytes, Rpc]
 Metadata = tuple[tuple[str, str | bytes], ...]
 
 UNKNOWN = 2
@@ -27,7 +26,6 @@ INTERNAL = 13
 _OWN = frozenset(
     (b"te", b"content-type", b"grpc-timeout", b"grpc-encoding", b"grpc-accept-encoding")
 )
-_AUTHORIZATION = HEADER.encode()
 _TIMEOUT = re.compile(rb"([0-9]{1,8})([HMSmun])")
 _SECONDS = {b"H": 3600.0, b"M": 60.0, b"S": 1.0, b"m": 1e-3, b"u": 1e-6, b"n": 1e-9}
 _CONTENT_TYPE = re.compile(rb"application/grpc(?![^+;])")
@@ -66,7 +64,9 @@ def refusal_of(code: int, text: str, more: bytes = b"") -> RpcHeaders:
     return RpcHeaders(refusal=only_trailers(code, text) + more, refusal_code=code)
 
 
-def read_opening(headers: Headers, rpcs: Rpcs, of_unknown: RpcHeaders | None = None) -> RpcHeaders:
+def read_opening(
+    headers: Headers, rpcs: Mapping[bytes, Rpc], of_unknown: RpcHeaders | None = None
+) -> RpcHeaders:
     """Read the headers of a request, which http2.connection has checked.
 
     `of_unknown` answers calls of unknown RPCs; without it they are refused as Triton refuses them.
@@ -103,7 +103,7 @@ def _with_fields(opening: RpcHeaders, fields: dict[bytes, bytes]) -> RpcHeaders:
     return opening._replace(
         timeout_s=timeout_s,
         authorization=tuple(
-            value.decode("latin-1") for name, value in opening.headers if name == _AUTHORIZATION
+            value.decode("latin-1") for name, value in opening.headers if name == RAW_HEADER
         ),
         encoding=encoding,
         accepts=frozenset(name.strip() for name in accepts),

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import aclosing
 from functools import partial
 from typing import Any
@@ -25,8 +25,8 @@ from zmqtriton_frontends.grpc_api.call import (
     client_error,
     hold_answer,
 )
-from zmqtriton_frontends.grpc_api.inference.response import copy_some
-from zmqtriton_frontends.grpc_api.transport.account import OK, Account, by_status
+from zmqtriton_frontends.grpc_api.inference.response import Pieces, copy_some
+from zmqtriton_frontends.grpc_api.transport.account import CANCELLED, OK, Account, by_status
 from zmqtriton_frontends.grpc_api.transport.call_headers import HEADS, RpcHeaders
 from zmqtriton_frontends.grpc_api.transport.lifecycle import INFERENCE, RpcLifecycle
 from zmqtriton_frontends.grpc_api.transport.message_framing import (
@@ -41,45 +41,20 @@ from zmqtriton_frontends.grpc_api.transport.stream_call import (
     RefusedRpc,
     opened,
     packed,
-    release,
 )
+from zmqtriton_frontends.http2 import frames
 from zmqtriton_frontends.http2.connection import Begin, Http2Connection
 from zmqtriton_frontends.inference.open_sequences import TooLateError
-from zmqtriton_frontends.process.client_progress import limit_unsent_bytes
+from zmqtriton_frontends.process.client_progress import UNSENT_BYTES, limit_unsent_bytes
 from zmqtriton_frontends.process.futures import wake
+from zmqtriton_frontends.process.ledger import release
 from zmqtriton_frontends.tensors.arena_body import MIN_BYTES, ArenaBuffer
 
 #: Messages of a stream that are handled before others have their turn.
 _TURN_MESSAGES = 16
 
 
-class OneRequest(NativeCall):
-    """An RPC with one message from the client."""
-
-    def expire(self) -> None:
-        self._fail(DeadlineExceeded("the request did not come"))
-
-    def on_end(self) -> None:
-        if not self._has_request:
-            self._fail(InternalError("the request is missing"))
-
-    def _keep(self, message: Any) -> None:
-        """Reserve room for a request until its call ends. Raises NoRequestRoomError."""
-        size = len(message)
-        if size > FREE_REQUEST_BYTES:
-            self._request_room = kept = self.requests.another()
-            if not kept.take(size):
-                raise NoRequestRoomError
-
-    async def _inflated(self, message: Any) -> Any:
-        """Return a compressed request, inflated."""
-        rpc = self.context.rpc
-        if rpc.check is not None:
-            rpc.check(self)  # before anything is made of what it sends
-        return await opened(self, message)
-
-
-class UnaryCall(OneRequest):
+class UnaryCall(NativeCall):
     """One request, one response."""
 
     _is_asking = False
@@ -88,6 +63,13 @@ class UnaryCall(OneRequest):
     #: The RPC that the handler has begun to answer.
     _inference: PendingRpc | None = None
 
+    def expire(self) -> None:
+        self._fail(DeadlineExceeded("the request did not come"))
+
+    def on_end(self) -> None:
+        if not self._has_request:
+            self._fail(InternalError("the request is missing"))
+
     def on_message(self, is_compressed: bool, message: Any) -> None:
         self._has_request = self._has_all = True
         if type(message) is ArenaBuffer:
@@ -95,8 +77,11 @@ class UnaryCall(OneRequest):
         context = self.context
         self._is_asking = True
         try:
-            if is_compressed or context.rpc.keeps_request:
-                self._keep(message)
+            size = len(message) if is_compressed or context.rpc.keeps_request else 0
+            if size > FREE_REQUEST_BYTES:  # it stays until the call ends
+                self._request_room = kept = self.requests.another()
+                if not kept.take(size):
+                    raise NoRequestRoomError
             if is_compressed:
                 self._task = self._loop.create_task(self._ask_inflated(message))
             else:
@@ -106,16 +91,19 @@ class UnaryCall(OneRequest):
             self.set_exception(error)
 
     async def _ask_inflated(self, message: Any) -> None:
+        rpc = self.context.rpc
         try:
-            message = await self._inflated(message)
+            if rpc.check is not None:
+                rpc.check(self)  # before anything is made of what it sends
+            message = await opened(self, message)
             if self.context.large is not None and len(message) > INLINE_BYTES:
                 gather = self.context.answering.gather(message, holder(self.requests))
                 del message
                 self._gathered = await gather
                 message = self._gathered.data
             self._task = None
-            assert self.context.rpc.unary is not None
-            self._inference = self.context.rpc.unary(message, self, self)
+            assert rpc.unary is not None
+            self._inference = rpc.unary(message, self, self)
         except Exception as error:  # noqa: BLE001 - an edge, as above
             self.set_exception(error)
 
@@ -189,26 +177,11 @@ class UnaryCall(OneRequest):
         self._free()
 
 
-class WatchCall(OneRequest):
-    """One request, and many responses, as long as the client reads them."""
-
-    def on_message(self, is_compressed: bool, message: Any) -> None:
-        self._has_request = self._has_all = True
-        self._task = self._loop.create_task(self._survive(is_compressed, message))
-
-    async def _answer(self, *request: Any) -> None:
-        is_compressed, message = request
-        rpc = self.context.rpc
-        assert rpc.stream is not None
-        self._keep(message)
-        if is_compressed:
-            message = await self._inflated(message)
-        async for response in rpc.stream(bytes(message), self):
-            await self._send(response)
-
-
 class ExchangeCall(NativeCall):
     """Many requests, many responses."""
+
+    #: Done when there is room for the handler's next message.
+    _room: asyncio.Future[None] | None = None
 
     def __init__(self, context: CallContext, connection: Http2Connection, number: int) -> None:
         super().__init__(context, connection, number)
@@ -263,13 +236,60 @@ class ExchangeCall(NativeCall):
             del message
             yield whole.pop()  # which this does not keep while the next one is not wanted
 
-    async def _answer(self, *request: Any) -> None:
+    def on_sent(self) -> None:
+        if self._room is not None and not self._room.done():
+            self._room.set_result(None)
+
+    # -------------------------------------------------------------- the answer
+
+    async def _survive(self) -> None:
+        """Run the handler in a task, and turn every fault into a status; call this once."""
         assert self.context.rpc.exchange is not None
-        async with aclosing(self.context.rpc.exchange(self._requests(), self)) as responses:
-            async for response in responses:
-                sending = self._send(response)
-                del response  # which may lie in the memory of a model
-                await sending
+        try:
+            async with aclosing(self.context.rpc.exchange(self._requests(), self)) as responses:
+                async for response in responses:
+                    sending = self._send(response)
+                    del response  # which may lie in the memory of a model
+                    await sending
+            if not self.has_ended:
+                by_status[OK] += 1
+                tail = self._tail
+                self.connection.finish(self, tail if self._has_head else HEADS[""] + tail)
+        except Exception as error:  # noqa: BLE001 - an edge: whatever it is, the client gets a status
+            self._fail(client_error(self.context.rpc.method, error))
+        finally:
+            self._task = None  # which is not cancelled
+            self._end()
+            release(self._encoded, self._held)
+            if not self.has_ended:  # the handler was cancelled, and not by us
+                by_status[CANCELLED] += 1
+                self.connection.reset(self, frames.CANCEL)
+
+    async def _send(self, message: bytes | Pieces) -> None:
+        """Send a message; return when there is room for the next one."""
+        compression = self.context.compression
+        pieces: Sequence[bytes | memoryview]
+        if compression:
+            data = await packed(bytes(message), compression)
+            pieces = prefix(True, len(data)), data
+            del data
+        elif type(message) is Pieces:
+            pieces = prefix(False, len(message)), *message.parts
+            message.parts.clear()  # copied no further
+        else:
+            pieces = prefix(False, len(message)), bytes(message)
+        is_elsewhere = type(message) is Pieces
+        del message
+        if not self._has_head:
+            self._has_head = True
+            self.connection.begin(self, HEADS[compression])
+        self.connection.send(self, pieces)
+        del pieces
+        if is_elsewhere and self.outgoing:
+            self._loop.call_later(PATIENCE_S, self.work, partial(copy_some, self.outgoing))
+        while self.outgoing_bytes > UNSENT_BYTES:
+            self._room = self._loop.create_future()
+            await self._room
 
 
 def begin_of(
@@ -286,12 +306,7 @@ def begin_of(
     is_inference = rpc.category == INFERENCE
     if compression not in opening.accepts or not is_inference:
         compression = ""
-    kind: type[NativeCall] = UnaryCall
-    if rpc.exchange is not None:
-        kind = ExchangeCall
-    elif rpc.stream is not None:
-        kind = WatchCall
-    large = answering.large_body if is_inference and kind is UnaryCall else None
+    large = answering.large_body if is_inference and rpc.exchange is None else None
     whole_bytes = account.requests.max_message
     context = CallContext(
         opening,
@@ -305,4 +320,4 @@ def begin_of(
         CallFacts.of(opening.metadata, account.client.sequences),
         asyncio.get_running_loop(),
     )
-    return partial(kind, context)
+    return partial(UnaryCall if rpc.exchange is None else ExchangeCall, context)

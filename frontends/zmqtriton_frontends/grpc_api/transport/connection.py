@@ -14,6 +14,7 @@ from functools import partial
 from typing import Any, Protocol
 
 from zmqtriton_floor.settings.frontends import Grpc
+from zmqtriton_frontends.gateway.gateway import is_followed
 from zmqtriton_frontends.grpc_api.transport.account import HIGH_WATER, Account
 from zmqtriton_frontends.grpc_api.transport.call_headers import RpcHeaders
 from zmqtriton_frontends.grpc_api.transport.call_kinds import begin_of
@@ -24,6 +25,7 @@ from zmqtriton_frontends.http2.connection import Begin, Http2Connection, Rules
 from zmqtriton_frontends.http2.header_blocks import Headers
 from zmqtriton_frontends.inference.connected_client import ConnectedClient
 from zmqtriton_frontends.process.ledger import Share
+from zmqtriton_frontends.process.room import Room
 from zmqtriton_frontends.process.turns import Turns
 from zmqtriton_frontends.serving.connections import IsMeant
 
@@ -64,7 +66,6 @@ _WORTH_BYTES = 128 * 1024
 _HEADER_BYTES = 4096
 #: Bytes that are received at once while others wait, too.
 _CROWDED_BYTES = 64 * 1024
-_KEEPALIVE = b"keepaliv"
 
 
 class GrpcHost(Protocol):
@@ -77,16 +78,11 @@ class GrpcHost(Protocol):
     #: Buffer of all connections: what is received into it is used at once.
     buffer: memoryview
     turns: Turns
-
-    @property
-    def is_followed(self) -> bool:
-        """True if the server stops, and another one accepts clients that connect from now on."""
+    #: The open connections.
+    room: Room[ClientConnection]
 
     def admit(self, connection: ClientConnection, /) -> bool:
         """Count a connection that speaks HTTP/2; False if there are too many."""
-
-    def left(self, connection: ClientConnection, /) -> None:
-        """Forget a connection that is closed."""
 
     def read_opening(self, headers: Headers, /) -> RpcHeaders:
         """Read the headers that begin a call."""
@@ -196,7 +192,7 @@ class ClientConnection(asyncio.BufferedProtocol):
         self._is_closed = True
         for timer in self._timers.values():
             timer.cancel()
-        self._server.left(self)
+        self._server.room.remove(self)
         self._http2.lose()
         self._inbox.close()
         self._account.close()
@@ -305,7 +301,7 @@ class ClientConnection(asyncio.BufferedProtocol):
             self._later("first call", _FIRST_CALL_S, self._leave_unused)
 
     def _leave_unused(self) -> None:
-        if not self._http2.has_had_streams:
+        if not self._http2.stream_count:
             self.leave()
 
     def _watch(self) -> None:
@@ -348,9 +344,9 @@ class ClientConnection(asyncio.BufferedProtocol):
             # the next one may be on its way, and its later requests would go elsewhere
             self._later("sequence", _BETWEEN_S, partial(self.leave, after_sequences=True))
             return
-        sequences.is_over = self._server.is_followed
+        sequences.is_over = is_followed(self._server.answering.gateway)
         fresh_s = _FRESH_S - (self._loop.time() - self._made_s)
-        if fresh_s > 0 and not self._http2.has_had_streams:
+        if fresh_s > 0 and not self._http2.stream_count:
             self._later("fresh", fresh_s, self.leave)
             return
         self._http2.leave()
@@ -410,7 +406,7 @@ class ClientConnection(asyncio.BufferedProtocol):
         if not self._was_heard and may_ping and (self._pings < limit or not limit):
             self._pings += 1
             self._sent_count = http2.sent_count
-            http2.write(frames.ping(_KEEPALIVE))
+            http2.write(frames.ping(b"keepaliv"))
             self._flush()
             self._later("keepalive", settings.keepalive_timeout / 1000, self._judge_silence)
         else:

@@ -37,7 +37,7 @@ from zmqtriton_frontends.grpc_api.transport.lifecycle import (
 )
 from zmqtriton_frontends.inference.open_sequences import OpenSequences
 from zmqtriton_frontends.process.handshakes import Certificates
-from zmqtriton_frontends.process.ledger import ClientAccount, Ledger, Share
+from zmqtriton_frontends.process.ledger import ClientAccount, Ledger, Share, release
 from zmqtriton_frontends.process.peer_user import Endpoint
 from zmqtriton_frontends.serving.listener import address
 from zmqtriton_frontends.serving.process import Service
@@ -101,16 +101,15 @@ def channel_arguments(settings: Grpc) -> list[tuple[str, int]]:
     return arguments + [(name, age) for name, age in ages if age]
 
 
-_NO_NEWS = ("ExecuteBatchError raised in core by servicer method", "Invalid encoding on ")
-
-
 def _is_news(record: logging.LogRecord) -> bool:
     """False for records that clients can cause at any time.
 
     A response that could not be sent to a client that had just left; and metadata that are no
     UTF-8, which grpc reads as Latin-1, with a traceback.
     """
-    return not record.getMessage().startswith(_NO_NEWS)
+    return not record.getMessage().startswith(
+        ("ExecuteBatchError raised in core by servicer method", "Invalid encoding on ")
+    )
 
 
 logging.getLogger("grpc._cython.cygrpc").addFilter(_is_news)
@@ -178,9 +177,7 @@ class GrpcCall:
         return self._client
 
     def _forget(self, _: object) -> None:
-        for share in (self._answers, self._requests):
-            if share is not None:
-                share.release()
+        release(self._answers, self._requests)
         if self._client is not None:
             self._client.leave()
 
@@ -254,10 +251,8 @@ class GrpcioServer(Service):
         # no (de)serializer: grpc hands over bytes
         if rpc.unary is not None:
             return grpc.unary_unary_rpc_method_handler(self._unary(rpc, rpc.unary))
-        if rpc.exchange is not None:
-            return grpc.stream_stream_rpc_method_handler(self._exchange(rpc, rpc.exchange))
-        assert rpc.stream is not None
-        return grpc.unary_stream_rpc_method_handler(self._stream(rpc, rpc.stream))
+        assert rpc.exchange is not None
+        return grpc.stream_stream_rpc_method_handler(self._exchange(rpc, rpc.exchange))
 
     def _unary(self, rpc: Rpc, begin: Begin) -> Callable[[bytes, Any], Awaitable[bytes]]:
         answering = self._answering
@@ -274,22 +269,6 @@ class GrpcioServer(Service):
                     await context.send_initial_metadata(())
                 return answer
             except Exception as failure:  # noqa: BLE001 - an edge: the client gets an answer
-                error = client_error(rpc.method, failure)
-            await _abort(context, error)
-
-        return serve
-
-    def _stream(
-        self, rpc: Rpc, handle: Callable[[bytes, Any], AsyncIterator[bytes]]
-    ) -> Callable[[bytes, Any], AsyncIterator[bytes]]:
-        async def serve(data: bytes, context: Any) -> AsyncIterator[bytes]:
-            try:
-                async for response in handle(
-                    data, GrpcCall(context, self._answering.ledger, self._port)
-                ):
-                    yield response
-                return
-            except Exception as failure:  # noqa: BLE001 - an edge, as above
                 error = client_error(rpc.method, failure)
             await _abort(context, error)
 

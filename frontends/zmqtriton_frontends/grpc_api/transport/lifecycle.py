@@ -26,7 +26,6 @@ _log = logging.getLogger(__name__)
 #: Largest text of a status, in bytes: it travels in the trailers, and clients drop trailers of
 #: more than 8 KiB with an error of their own; a traceback must not become that.
 _MAX_DETAILS_BYTES = 6000
-_UNAVAILABLE = Unavailable.grpc_status
 #: Shortest and longest pause, in milliseconds, that clients with a retry policy are asked for;
 #: others ignore it.
 _PUSHBACK_MS, _MAX_PUSHBACK_MS = 1000, 300_000
@@ -85,7 +84,7 @@ def compression_of(settings: Grpc) -> str:
 
 def pushback(code: int, text: str, retry_after_ms: int = 0) -> tuple[tuple[str, str], ...]:
     """Return trailers that keep a client with a retry policy from retrying at once."""
-    if code != _UNAVAILABLE or not text.endswith(OVERLOADED):
+    if code != Unavailable.grpc_status or not text.endswith(OVERLOADED):
         return ()
     pause_ms = min(_MAX_PUSHBACK_MS, max(_PUSHBACK_MS, retry_after_ms))
     return (("grpc-retry-pushback-ms", str(pause_ms)),)

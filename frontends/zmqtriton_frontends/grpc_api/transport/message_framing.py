@@ -8,14 +8,15 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Callable
-from typing import Any, Protocol
+from dataclasses import dataclass
+from typing import Any
 
 from zmqtriton_floor.errors import InternalError, ZmqTritonError
 from zmqtriton_frontends.grpc_api.call import NoRequestRoomError
 from zmqtriton_frontends.grpc_api.inference.response import MAX_MESSAGE_BYTES
 from zmqtriton_frontends.process import codecs
 from zmqtriton_frontends.process.ledger import Share
-from zmqtriton_frontends.tensors.arena_body import MIN_BYTES
+from zmqtriton_frontends.tensors.arena_body import MIN_BYTES, NOTHING, ArenaBody
 
 _PREFIX = struct.Struct(">BI")
 PREFIX_BYTES = _PREFIX.size
@@ -34,41 +35,15 @@ prefix = _PREFIX.pack
 read_prefix = _PREFIX.unpack_from
 
 
-def too_large(size: int, limit: int) -> MessageTooLargeError:
-    return MessageTooLargeError(f"Received message larger than max ({size} vs. {limit})")
-
-
+@dataclass(eq=False)
 class Unfinished:
     """Counts the bytes of incomplete messages of one client."""
 
-    def __init__(self, share: Share, max_message: int = MAX_MESSAGE_BYTES) -> None:
-        self.share = share
-        #: The limit of one message.
-        self.max_message = max_message
-        #: Number of messages that have ended, complete or not.
-        self.ended = 0
-
-
-class Body(Protocol):
-    """Receives a message."""
-
-    #: Bytes of memory that it takes, and will take next.
-    held_bytes: int
-
-    def add(self, part: memoryview) -> None:
-        """Add the next bytes; they are used before this returns."""
-
-    def room(self) -> memoryview:
-        """Return memory for the next bytes; an empty view if add() must take them."""
-
-    def filled(self, size: int) -> None:
-        """Count bytes that were written to the memory of room()."""
-
-    def whole(self) -> Any:
-        """Return the whole message; called once."""
-
-    def drop(self) -> None:
-        """Drop the message, whose rest will not come."""
+    share: Share
+    #: The limit of one message.
+    max_message: int = MAX_MESSAGE_BYTES
+    #: Number of messages that have ended, complete or not.
+    ended: int = 0
 
 
 class GatheredBody:
@@ -84,20 +59,11 @@ class GatheredBody:
         self._data += part
         self.held_bytes = len(self._data)
 
-    def room(self) -> memoryview:
-        return _NOWHERE
-
-    def filled(self, size: int) -> None:
-        raise AssertionError("there is no room")
-
     def whole(self) -> bytearray:
         return self._data
 
     def drop(self) -> None:
         self._data = bytearray()
-
-
-_NOWHERE = memoryview(b"")
 
 
 class Assembly:
@@ -109,7 +75,6 @@ class Assembly:
         "_held",
         "_is_compressed",
         "_large",
-        "_large_bytes",
         "_unfinished",
         "left",
     )
@@ -117,20 +82,16 @@ class Assembly:
     def __init__(
         self,
         unfinished: Unfinished,
-        large: Callable[[int], Body] | None = None,
-        large_bytes: int = MIN_BYTES,
+        large: Callable[[int], ArenaBody] | None = None,
     ) -> None:
-        """Set up; `large` makes the body of an uncompressed message of more than large_bytes."""
+        """Set up; `large` makes the body of a large uncompressed message."""
         self._unfinished = unfinished
         #: Bytes of the current message that are booked.
         self._held = 0
         self._large = large
-        self._large_bytes = unfinished.max_message
-        if large is not None:
-            self._large_bytes = min(large_bytes, unfinished.max_message)
         self._head = b""
         self._is_compressed = False
-        self._body: Body | None = None
+        self._body: ArenaBody | GatheredBody | None = None
         #: Bytes of the current message that are still to come; 0 between two.
         self.left = 0
 
@@ -141,11 +102,11 @@ class Assembly:
 
     def room(self) -> memoryview:
         """Return memory for the next bytes, for filled(); an empty view if feed() takes them."""
-        return _NOWHERE if self._body is None else self._body.room()[: self.left]
+        return self._body.room()[: self.left] if isinstance(self._body, ArenaBody) else NOTHING
 
     def filled(self, size: int) -> list[tuple[bool, Any]]:
         """Return the messages that are complete now, for bytes written to room()'s memory."""
-        assert self._body is not None
+        assert isinstance(self._body, ArenaBody), "it has the room"
         self._body.filled(size)
         self._count(size)
         return [] if self.left else [self._take_whole()]
@@ -212,11 +173,14 @@ class Assembly:
             if compressed > 1:
                 raise InternalError("a message neither plain nor compressed")
             if announced > self._unfinished.max_message:
-                raise too_large(announced, self._unfinished.max_message)
+                limit = self._unfinished.max_message
+                raise MessageTooLargeError(
+                    f"Received message larger than max ({announced} vs. {limit})"
+                )
             self._head = b""
             self._is_compressed = bool(compressed)
             self.left = announced
-            if self._large is not None and not compressed and announced > self._large_bytes:
+            if self._large is not None and not compressed and announced > MIN_BYTES:
                 self._body = self._large(announced)
             else:
                 self._body = GatheredBody()

@@ -1,6 +1,6 @@
 """gRPC over our own HTTP/2: one listening port, its connections, and how they end.
 
-grpcio's server, which is in an add-on, has the same handlers.
+grpcio's server has the same handlers.
 """
 
 from __future__ import annotations
@@ -8,14 +8,12 @@ from __future__ import annotations
 import asyncio
 import socket
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from functools import partial
 
 from zmqtriton_floor.errors import Unavailable
-from zmqtriton_floor.settings.frontends import Grpc
 from zmqtriton_frontends.access import refusals
-from zmqtriton_frontends.gateway.client_report import Counts
-from zmqtriton_frontends.gateway.gateway import Gateway, is_followed
+from zmqtriton_frontends.gateway.gateway import Gateway
 from zmqtriton_frontends.grpc_api.transport import account, call_headers
 from zmqtriton_frontends.grpc_api.transport.call_headers import RpcHeaders
 from zmqtriton_frontends.grpc_api.transport.connection import ClientConnection
@@ -29,11 +27,10 @@ from zmqtriton_frontends.grpc_api.transport.stream_call import RefusedRpc
 from zmqtriton_frontends.http2.budget import PingRules
 from zmqtriton_frontends.http2.connection import Begin, Http2Connection, Rules
 from zmqtriton_frontends.http2.header_blocks import Headers
-from zmqtriton_frontends.process.handshakes import handshakes_of
 from zmqtriton_frontends.process.room import Room, max_connections
 from zmqtriton_frontends.process.turns import Turns
 from zmqtriton_frontends.serving.listener import Listeners, address
-from zmqtriton_frontends.serving.process import Service
+from zmqtriton_frontends.serving.process import Counts, Service
 
 _TOLD = call_headers.refusal_of(
     # as its client would report a connection that ends
@@ -97,24 +94,29 @@ class NativeServer(Service):
         Other processes of the server share the sockets; the supervisor keeps them open while no
         process serves.
         """
-        self._gateway, settings = gateway, gateway.settings
+        settings = gateway.settings
         self.answering = RpcLifecycle(gateway)
         self.ledger, self.tokens = self.answering.ledger, self.answering.tokens
         self.compression = compression_of(settings.grpc)
-        self.settings, self.rules = settings.grpc, rules_of(settings.grpc)
+        self.settings = grpc = settings.grpc
+        #: The rules for clients' HTTP/2 connections.
+        self.rules = Rules(
+            MAX_STREAMS,
+            PingRules(
+                interval_s=grpc.http2_min_recv_ping_interval_without_data / 1000,
+                strikes=grpc.http2_max_ping_strikes,
+                without_calls=grpc.keepalive_permit_without_calls,
+            ),
+        )
         self.buffer = memoryview(bytearray(_BUFFER_BYTES))
         self.turns = Turns(asyncio.get_running_loop().call_soon)
         self._rpcs = {f"/{rpc.service}/{rpc.method}".encode(): rpc for rpc in self.answering.table}
         limit = min(_MAX_CONNECTIONS, max_connections())
-        self._connections: Room[ClientConnection] = Room(limit, time.monotonic, looks_always=True)
+        self.room: Room[ClientConnection] = Room(limit, time.monotonic, looks_always=True)
         is_passed = "grpc" in settings.server.passed_sockets
         self.shares_port = is_passed or settings.grpc.reuse_port
-        handshakes = handshakes_of(settings.access.tls, "grpc", "h2", PlainCalls)
         self._listeners = Listeners(
-            gateway,
-            handshakes,
-            lambda: self._connections.has_much,
-            passed=len(bound) * is_passed,
+            gateway, self.room, "grpc", "h2", PlainCalls, passed=len(bound) * is_passed
         )
         for each in bound:
             self._listeners.add(lambda _: ClientConnection(self), each)
@@ -124,75 +126,52 @@ class NativeServer(Service):
         await self._listeners.open()
         return [(SERVICE, self._address)]
 
-    def count_connections(self) -> int:
-        return len(self._connections)
-
-    def open_connections(self) -> Iterable[ClientConnection]:
-        return self._connections
-
     def counts(self) -> Counts:
         return {
-            "connections": {"": self._connections.added},
+            "connections": {"": self.room.added},
             "calls": account.counts(),
             "access_refusals": refusals.counts,
         }
 
     def check(self) -> None:
-        self._connections.check()
+        self.room.check()
         self._listeners.check()
 
     def leave(self, is_leaving: bool) -> None:
         """Send each client a GOAWAY once its sequences have ended."""
         if is_leaving:
             self._listeners.leave()
-            for connection in self._connections:
+            for connection in self.room:
                 connection.leave(after_sequences=True)
 
     async def end(self, within_s: float) -> None:
         """Send clients a GOAWAY; calls that they begin before they have read it are answered."""
         await self._listeners.end()
-        for connection in self._connections:
+        for connection in self.room:
             connection.leave()
         self.answering.drain()
 
     def end_idle(self) -> bool:
-        return not len(self._connections)
+        return not len(self.room)
 
     async def close(self) -> None:
-        for connection in self._connections:
+        for connection in self.room:
             connection.abort()  # which cancels what was in flight
         await asyncio.sleep(0)  # cancelled tasks end meanwhile
         self._listeners.close()
 
     # --------------------------------------------------------- for connections
 
-    @property
-    def is_followed(self) -> bool:
-        return is_followed(self._gateway)
-
     def admit(self, connection: ClientConnection) -> bool:
         """Return whether there is room for one more connection."""
-        if self._connections.is_full:
-            still = self._connections.take_still()
+        if self.room.is_full:
+            still = self.room.take_still()
             if not still:
                 return False
             for other in still:
                 other.end(b"too_many_connections")
-        self._connections.add(connection)
+        self.room.add(connection)
         return True
-
-    def left(self, connection: ClientConnection) -> None:
-        self._connections.remove(connection)
 
     def read_opening(self, headers: Headers) -> RpcHeaders:
         return call_headers.read_opening(headers, self._rpcs)
-
-
-def rules_of(settings: Grpc) -> Rules:
-    """Return the rules for clients' HTTP/2 connections."""
-    pings = PingRules(
-        interval_s=settings.http2_min_recv_ping_interval_without_data / 1000,
-        strikes=settings.http2_max_ping_strikes,
-        without_calls=settings.keepalive_permit_without_calls,
-    )
-    return Rules(MAX_STREAMS, pings)

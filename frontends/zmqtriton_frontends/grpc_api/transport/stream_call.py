@@ -8,17 +8,14 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Callable, Sequence
-from functools import partial
 from typing import Any, NamedTuple
 
-from zmqtriton_floor.errors import InternalError, ZmqTritonError
+from zmqtriton_floor.errors import DeadlineExceeded, InternalError, ZmqTritonError
 from zmqtriton_floor.token_file import Grant
 from zmqtriton_frontends.grpc_api.call import CallFacts, client_error
 from zmqtriton_frontends.grpc_api.handlers import Rpc
-from zmqtriton_frontends.grpc_api.inference.response import Pieces, copy_some
-from zmqtriton_frontends.grpc_api.transport.account import CANCELLED, OK, Account, by_status
+from zmqtriton_frontends.grpc_api.transport.account import CANCELLED, Account, by_status
 from zmqtriton_frontends.grpc_api.transport.call_headers import (
-    HEADS,
     TAIL,
     Metadata,
     RpcHeaders,
@@ -34,23 +31,19 @@ from zmqtriton_frontends.grpc_api.transport.lifecycle import (
 from zmqtriton_frontends.grpc_api.transport.message_framing import (
     PREFIX_BYTES,
     Assembly,
-    Body,
     Message,
     inflate,
-    prefix,
     read_prefix,
 )
-from zmqtriton_frontends.http2 import frames
 from zmqtriton_frontends.http2.connection import Http2Connection
 from zmqtriton_frontends.http2.stream import WINDOW_BYTES, Http2Stream
 from zmqtriton_frontends.process import codecs
-from zmqtriton_frontends.process.client_progress import UNSENT_BYTES
 from zmqtriton_frontends.process.ledger import Share
 from zmqtriton_frontends.process.peer_user import Endpoint, place_of
+from zmqtriton_frontends.tensors.arena_body import ArenaBody
 
 #: Seconds that a client may keep the memory that its response lies in.
 PATIENCE_S = 1.0
-_DEADLINE_EXCEEDED = 4
 #: Bytes of flow-control window that a stream gets at a time for a large message.
 _LARGE_WINDOW_BYTES = 4 << 20
 #: Largest message, in bytes, that is deflated on the loop; a thread deflates longer ones.
@@ -69,7 +62,7 @@ class CallContext(NamedTuple):
     #: Returns what the transport knows of the connection, by names.
     info: Callable[[str], Any]
     #: Makes the body of a large request that lies elsewhere.
-    large: Callable[[int], Body] | None
+    large: Callable[[int], ArenaBody] | None
     #: Bytes of the largest message that is not received there.
     whole_bytes: int
     facts: CallFacts
@@ -92,12 +85,6 @@ async def packed(message: bytes, compression: str) -> bytes:
     return await codecs.threads.run(codecs.deflate, (message,), compression)
 
 
-def release(*shares: Share | None) -> None:
-    for share in shares:
-        if share is not None:
-            share.release()
-
-
 class NativeCall(Http2Stream):
     """Any RPC that was not refused; subclasses process the messages."""
 
@@ -111,8 +98,6 @@ class NativeCall(Http2Stream):
     _has_head = False
     #: The trailers of a success.
     _tail = TAIL
-    #: Done when there is room for the handler's next message.
-    _room: asyncio.Future[None] | None = None
     #: Share for what the handler encodes.
     _encoded: Share | None = None
     #: Share for what is made of a request, such as an inflated message.
@@ -241,13 +226,9 @@ class NativeCall(Http2Stream):
             by_status[CANCELLED] += 1
         self._end()
 
-    def on_sent(self) -> None:
-        if self._room is not None and not self._room.done():
-            self._room.set_result(None)
-
     def _expire(self) -> None:
         self._deadline = None
-        self._refuse(_DEADLINE_EXCEEDED, "Deadline Exceeded")
+        self._refuse(DeadlineExceeded.grpc_status, "Deadline Exceeded")
 
     def _fail(self, error: ZmqTritonError) -> None:
         """End the RPC with the error."""
@@ -280,59 +261,6 @@ class NativeCall(Http2Stream):
         """Drop the message that is coming: nothing more will come."""
         if self._assembly is not None:
             self._assembly.drop()
-
-    # -------------------------------------------------------------- the answer
-
-    async def _survive(self, *request: Any) -> None:
-        """Answer in a task, and turn every fault into a status; call this once."""
-        try:
-            await self._answer(*request)
-            if not self.has_ended:
-                by_status[OK] += 1
-                tail = self._tail
-                self.connection.finish(self, tail if self._has_head else HEADS[""] + tail)
-        except Exception as error:  # noqa: BLE001 - an edge: whatever it is, the client gets a status
-            self._fail(client_error(self.context.rpc.method, error))
-        finally:
-            self._task = None
-            self._drop()
-            release(self._encoded, self._held, self._request_room)
-            if self._deadline is not None:
-                self._deadline.cancel()
-                self._deadline = None
-            if not self.has_ended:  # the handler was cancelled, and not by us
-                by_status[CANCELLED] += 1
-                self.connection.reset(self, frames.CANCEL)
-
-    async def _answer(self, *request: Any) -> None:
-        """Run the handler and send its responses, without the trailers of a success."""
-        raise NotImplementedError
-
-    async def _send(self, message: bytes | Pieces) -> None:
-        """Send a message; return when there is room for the next one."""
-        compression = self.context.compression
-        pieces: Sequence[bytes | memoryview]
-        if compression:
-            data = await packed(bytes(message), compression)
-            pieces = prefix(True, len(data)), data
-            del data
-        elif type(message) is Pieces:
-            pieces = prefix(False, len(message)), *message.parts
-            message.parts.clear()  # copied no further
-        else:
-            pieces = prefix(False, len(message)), bytes(message)
-        is_elsewhere = type(message) is Pieces
-        del message
-        if not self._has_head:
-            self._has_head = True
-            self.connection.begin(self, HEADS[compression])
-        self.connection.send(self, pieces)
-        del pieces
-        if is_elsewhere and self.outgoing:
-            self._loop.call_later(PATIENCE_S, self.work, partial(copy_some, self.outgoing))
-        while self.outgoing_bytes > UNSENT_BYTES:
-            self._room = self._loop.create_future()
-            await self._room
 
 
 async def opened(call: NativeCall, message: Message) -> Message:

@@ -6,7 +6,7 @@ Applied while the table of routes is built; an unrestricted route costs nothing.
 from __future__ import annotations
 
 import logging
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, NamedTuple, Protocol
 
 import falcon
@@ -16,8 +16,8 @@ from falcon.constants import COMBINED_METHODS
 from zmqtriton_floor.settings.frontends import FrontendSettings
 from zmqtriton_frontends.access import refusals
 from zmqtriton_frontends.access.bearer_tokens import (
-    HEADER,
     OPEN,
+    RAW_HEADER,
     bearer_tokens_of,
     describe_client,
     need_of,
@@ -58,7 +58,7 @@ class Headers(Protocol):
     """The headers of a request, as the checks read them."""
 
     def header(self, name: bytes) -> str | None:
-        """Return the value of a header, given in lower case."""
+        """Return the value of a header, given in lower case; commas join repeated ones."""
 
 
 #: Returns the reason of a refusal; "" for a request that may go on.
@@ -72,16 +72,14 @@ AccessCheck = tuple[int, Check]
 #: Categories that change the server. Any web page in a browser on this machine can send such
 #: requests without a preflight; it cannot leave out the header `Origin`.
 _CHANGING = frozenset({"model-repository", "shared-memory", "trace", "logging", "steering"})
-_INFERENCE = "inference"
 #: Content types that any page may send: those of forms, and none.
 _UNASKED_TYPES = frozenset(
     {"", "text/plain", "multipart/form-data", "application/x-www-form-urlencoded"}
 )
 #: Headers of inferences that a page cannot send without a preflight.
-_ASKED_HEADERS = (b"inference-header-content-length", b"authorization")
+_ASKED_HEADERS = (b"inference-header-content-length", RAW_HEADER)
 #: End of paths that are asked by POST, though they change nothing.
 _READING = "/index"
-_TOKEN = HEADER.encode()
 #: Origins that are logged in one process; a hostile client may invent any number.
 _MAX_REFUSED = 100
 _log = logging.getLogger(__name__)
@@ -109,7 +107,7 @@ class AccessRules:
         is_change = route.method != "GET" and not route.path.endswith(_READING)
         if is_change and route.category in _CHANGING:
             checks.append((403, self._check_origin))
-        elif _INFERENCE in (route.category, route.general_category):
+        elif "inference" in (route.category, route.general_category):
             checks.append((403, self._check_unasked))
         return checks
 
@@ -117,10 +115,7 @@ class AccessRules:
         """Return the route's own responder behind its checks."""
         is_change = route.method != "GET" and route.category in _CHANGING
         responder = _named(route.responder) if is_change else route.responder
-        responder = self._behind_token(route, responder)
-        for status, check in reversed(self.checks(route)):
-            responder = _checked(status, check, responder)
-        return responder if route.is_there is None else _if_there(route.is_there, responder)
+        return self._behind(route, self.checks(route), responder)
 
     def others(self, route: Route, methods: list[str]) -> dict[str, Responder]:
         """Return a responder for methods that the path of a route does not have.
@@ -133,12 +128,9 @@ class AccessRules:
             raise falcon.HTTPMethodNotAllowed(methods)
 
         restriction = self._restriction(route)
-        guarded = self._behind_token(route, refuse)
-        if restriction is not None:
-            guarded = _checked(403, _key_check(restriction), guarded)
-        if route.is_there is not None:
-            guarded = _if_there(route.is_there, guarded)
-        elif guarded is refuse:
+        checks = [] if restriction is None else [(403, _key_check(restriction))]
+        guarded = self._behind(route, checks, refuse)
+        if guarded is refuse:
             return {"OPTIONS": refuse}
         return {method: guarded for method in COMBINED_METHODS if method not in methods}
 
@@ -146,7 +138,7 @@ class AccessRules:
         """Return the refusal of a request before its route is known; None if it may continue."""
         if self.tokens is None:
             return None
-        values = [value.decode("latin-1") for name, value in scope["headers"] if name == _TOKEN]
+        values = [value.decode("latin-1") for name, value in scope["headers"] if name == RAW_HEADER]
         place = scope.get("client")
         address = place[0] if place else ""
         try:
@@ -158,16 +150,27 @@ class AccessRules:
             return error
         return None
 
-    def _behind_token(self, route: Route, responder: Responder) -> Responder:
-        tokens, need = self.tokens, route.need
-        if tokens is None or need == OPEN:
+    def _behind(
+        self, route: Route, checks: Sequence[AccessCheck], responder: Responder
+    ) -> Responder:
+        """Return a responder of the route behind these checks, and behind the token's."""
+        tokens, need, is_there = self.tokens, route.need, route.is_there
+        if need == OPEN:
+            tokens = None
+        if not checks and tokens is None and is_there is None:
             return responder
 
         async def checked(req: HttpRequest, resp: falcon.asgi.Response, **named: Any) -> None:
+            if is_there is not None and not is_there(**named):
+                raise falcon.HTTPNotFound
             try:
-                model = named.get("model", "")
-                req.grant = tokens.check(req.authorization, req.address, need, model)
-            except AccessRefused:
+                for status, check in checks:
+                    if problem := check(req):
+                        raise falcon.HTTPError(status, description=problem)
+                if tokens is not None:
+                    model = named.get("model", "")
+                    req.grant = tokens.check(req.authorization, req.address, need, model)
+            except (AccessRefused, falcon.HTTPError):
                 await req.drop_body()
                 raise
             await responder(req, resp, **named)
@@ -255,23 +258,3 @@ def _named(responder: Responder) -> Responder:
             await responder(req, resp, **parts)
 
     return named
-
-
-def _if_there(is_there: Callable[..., bool], responder: Responder) -> Responder:
-    async def checked(req: HttpRequest, resp: falcon.asgi.Response, **named: Any) -> None:
-        if not is_there(**named):
-            raise falcon.HTTPNotFound
-        await responder(req, resp, **named)
-
-    return checked
-
-
-def _checked(status: int, check: Check, responder: Responder) -> Responder:
-    async def checked(req: HttpRequest, resp: falcon.asgi.Response, **named: Any) -> None:
-        problem = check(req)
-        if problem:
-            await req.drop_body()
-            raise falcon.HTTPError(status, description=problem)
-        await responder(req, resp, **named)
-
-    return checked

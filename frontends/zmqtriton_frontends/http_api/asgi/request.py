@@ -20,7 +20,7 @@ from zmqtriton_floor.token_file import Grant
 from zmqtriton_frontends.access.bearer_tokens import authorization_in
 from zmqtriton_frontends.access.refusals import Source
 from zmqtriton_frontends.process.arrivals import Arrivals
-from zmqtriton_frontends.process.ledger import SHARE, Share
+from zmqtriton_frontends.process.ledger import Share
 from zmqtriton_frontends.process.peer_user import Endpoint, place_of
 from zmqtriton_frontends.process.turns import Cost, TaskTurn, Turns
 
@@ -100,7 +100,7 @@ class HttpRequest(falcon.asgi.Request):
         """Return the bytes that came with the headers, as the beginning of the body."""
         self.begun_ns = time.monotonic_ns()
         event: Any = self._first_event or {}
-        return BodyPieces(event, self.scope.get(SHARE))
+        return BodyPieces(event, self._share)
 
     async def read_pieces(
         self, limit: int, read: BodyPieces | None = None
@@ -143,9 +143,13 @@ class HttpRequest(falcon.asgi.Request):
 
         Raises Unavailable if there is no more memory.
         """
-        share: Share | None = self.scope.get(SHARE)
+        share = self._share
         if share is not None and not share.change(size):
             raise Unavailable(NO_MEMORY)
+
+    @property
+    def _share(self) -> Share | None:
+        return None if self.connection is None else self.connection.request_share
 
     async def wait_for_room(self, size: int) -> None:
         """Wait for room for a response, or a part of one, that is about to be written.
@@ -216,7 +220,7 @@ class HttpRequest(falcon.asgi.Request):
 
     @property
     def connection(self) -> Any:
-        """Return the server's connection object; None in tests without one."""
+        """Return the exchange of the connection; None for the server's own requests."""
         return self.scope.get(CONNECTION)
 
 

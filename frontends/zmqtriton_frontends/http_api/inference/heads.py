@@ -13,6 +13,7 @@ from zmqtriton_frontends.entrance.reports import Reports
 from zmqtriton_frontends.gateway.pending import Pending, Sink
 from zmqtriton_frontends.http1 import MAX_BODY_BYTES
 from zmqtriton_frontends.http_api.asgi import problems, request
+from zmqtriton_frontends.http_api.asgi.access import Headers
 from zmqtriton_frontends.http_api.inference import tensor_data
 from zmqtriton_frontends.http_api.inference.response_encoding import Encoded
 
@@ -23,11 +24,8 @@ MAX_UNBOOKED_BYTES = 8 << 10
 Answer = tuple[int, Encoded]
 
 
-class Fields(Protocol):
-    """The headers of a request."""
-
-    def header(self, name: bytes) -> str | None:
-        """Return the value of a header, given in lower case; commas join repeated ones."""
+class Fields(Headers, Protocol):
+    """All headers of a request."""
 
     def spelled_headers(self) -> Iterable[tuple[str, bytes]]:
         """Return all headers, spelled as by the client if the spelling is known."""

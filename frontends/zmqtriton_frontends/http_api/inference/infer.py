@@ -10,7 +10,6 @@ from contextlib import aclosing
 from functools import partial
 from typing import Any
 
-from zmqtriton_floor.arena import INLINE_BYTES
 from zmqtriton_floor.arrays import to_arrays, to_tensors
 from zmqtriton_floor.datatypes import BYTES
 from zmqtriton_floor.errors import InternalError, InvalidArgument, Unsupported
@@ -22,7 +21,7 @@ from zmqtriton_frontends.gateway.gateway import Gateway
 from zmqtriton_frontends.http1 import MAX_BODY_BYTES
 from zmqtriton_frontends.http_api.asgi.request import HttpRequest, TooLarge, too_large
 from zmqtriton_frontends.http_api.inference import infer_request, json_documents, tensor_data
-from zmqtriton_frontends.http_api.inference.heads import HttpSink
+from zmqtriton_frontends.http_api.inference.heads import Fields, HttpSink
 from zmqtriton_frontends.http_api.inference.infer_request import OutputForm
 from zmqtriton_frontends.inference import admission
 from zmqtriton_frontends.inference.model_version import ModelVersion
@@ -114,20 +113,26 @@ class Inference:
 
     async def receive(self, req: HttpRequest) -> ArenaBuffer:
         """Receive a body and inflate it; its tensors are placed where the model can read them."""
-        read = req.begin_body()
         length = req.header(tensor_data.JSON_LENGTH)
         limit = self.max_input_size if length is None else MAX_BODY_BYTES
-        pieces: list[Any]
-        pieces, size = await req.read_pieces(limit, read)
-        coding = req.header(b"content-encoding")
+        pieces, _ = await req.read_pieces(limit)
+        return await self.place(pieces, req, req.client, req.hold)
+
+    async def place(
+        self, pieces: list[Any], fields: Fields, client: object, hold: json_documents.Hold
+    ) -> ArenaBuffer:
+        """Return a body inflated, with its tensors where the model can read them; drop the pieces.
+
+        `hold` changes the memory that is accounted for.
+        """
+        coding, length = fields.header(b"content-encoding"), fields.header(tensor_data.JSON_LENGTH)
         if coding is not None:
             body = b"".join(pieces)
-            whole = await inflate(body, coding, self.max_input_size, req.client, hold=req.hold)
-            pieces, size = [whole], len(whole)
+            pieces[:] = [await inflate(body, coding, self.max_input_size, client, hold=hold)]
+            del body
+        size = sum(map(len, pieces))
         tensors_at = size if length is None else tensor_data.tensors_at(length, size)
-        if size - tensors_at <= INLINE_BYTES:
-            return ArenaBuffer(pieces[0] if len(pieces) == 1 else b"".join(pieces))
-        return await self.gateway.payload.gather(pieces, size, tensors_at, req.hold)
+        return await self.gateway.payload.gather(pieces, size, tensors_at, hold)
 
 
 class HttpEntrance(Entrance):

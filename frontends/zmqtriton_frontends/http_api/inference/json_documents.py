@@ -27,7 +27,6 @@ LARGE_BYTES = 64 << 10
 _COUNTED_BYTES = 512 << 10
 #: The size of a text is limited where bodies are received.
 _LIMITS = LIMITS._replace(bytes=sys.maxsize)
-_NOT_FINITE = (b"NaN", b"Infinity")
 _INT64_MIN, _UINT64_MAX = -(2**63), 2**64 - 1
 
 _Read = TypeVar("_Read")
@@ -129,7 +128,7 @@ def _parse_piece(text: bytes, offset: int) -> Any:
     try:
         return orjson.loads(text)
     except orjson.JSONDecodeError as error:
-        if any(word in text for word in _NOT_FINITE):
+        if b"NaN" in text or b"Infinity" in text:
             return _parse_with_nan(text, offset)
         reason = error.msg if text.strip() else "The document is empty."
         position = error.pos + offset if text.strip() else 0

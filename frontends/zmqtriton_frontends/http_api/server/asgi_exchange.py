@@ -16,9 +16,10 @@ from zmqtriton_frontends.http_api.asgi.request import CONNECTION
 from zmqtriton_frontends.http_api.inference.heads import refusal
 from zmqtriton_frontends.http_api.inference.response_encoding import Piece
 from zmqtriton_frontends.http_api.server.channel import Channel, Exchange, Owner, by_status
+from zmqtriton_frontends.process import request_log
 from zmqtriton_frontends.process.arrivals import Arrivals
 from zmqtriton_frontends.process.futures import wake
-from zmqtriton_frontends.process.ledger import CLIENT, Application, Ledger, Share
+from zmqtriton_frontends.process.ledger import Application, Ledger, Share
 from zmqtriton_frontends.process.turns import LITTLE_S, TaskTurn, Turns
 
 #: Part of an answer's room, an eighth, that its marks may take beyond it: the room was taken for
@@ -127,6 +128,8 @@ class AsgiExchange(Exchange):
         self.room = AnswerRoom(self.share)
         #: Share for what is being sent; the other one has what is made of a stream meanwhile.
         self._sending = self.share.another()
+        #: Share for what the application makes of the request.
+        self.request_share = Share(ledger.requests, owner.client)
         self._received_bytes = 0
         self._is_answered = self._is_chunked = self._has_no_body = False
         #: Bytes of the announced length that are still to be written; None if none was announced.
@@ -162,22 +165,18 @@ class AsgiExchange(Exchange):
             if self._waiting_bytes > _MAX_WAITING_BYTES:
                 self._channel.pause_reading()
         self._is_whole = is_last
-        self._tell()
+        wake(self._news)
 
     def cancel(self) -> None:
         """Cancel the request, whose client has left."""
         self._is_cancelled = True
         self.share.release()
         self._sending.release()
-        self._tell()
+        wake(self._news)
         # forgotten: the task's traceback would keep this, and all that was to be sent
         task, self._task = self._task, None
         if task is not None:
             task.cancel()
-
-    def _tell(self) -> None:
-        news, self._news = self._news, None
-        wake(news)
 
     async def _receive(self) -> Event:
         while not self._is_cancelled:
@@ -207,6 +206,9 @@ class AsgiExchange(Exchange):
         return not (self._is_cancelled or self._owner.is_closed)
 
     async def _run(self, application: Application) -> None:
+        if request_log.is_on:
+            path = self._head.target.partition(b"?")[0].decode("latin-1")
+            request_log.log_request(self._head.method, path)
         try:
             await application(self._scope(), self._receive, self._send)
             if not self._is_answered and self._is_wanted:
@@ -214,6 +216,8 @@ class AsgiExchange(Exchange):
         except Exception as error:  # noqa: BLE001 - an edge: whatever it is, the client gets it
             status, body = problems.fault(self._head.method, self._path(), error)
             self._answer_fault(status, body)
+        finally:
+            self.request_share.release()
 
     def _answer_fault(self, status: int, body: bytes) -> None:
         if self._is_answered or self._is_cancelled:
@@ -247,7 +251,6 @@ class AsgiExchange(Exchange):
             "server": _address(info("sockname")),
             "client": _address(info("peername")),
             CONNECTION: self,
-            CLIENT: self._owner.client,
         }
 
     def _path(self) -> str:

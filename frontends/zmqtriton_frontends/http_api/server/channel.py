@@ -34,6 +34,7 @@ _RESET_WITHIN_S, _LOOK_S = 0.05, 1.0
 _ACKNOWLEDGED_AT, _INFO_BYTES = 120, 128
 #: The state at its beginning: TCP_CLOSE.
 _CLOSED = 7
+#: Number of answers by status.
 by_status: defaultdict[int, int] = defaultdict(int)
 
 
@@ -41,11 +42,6 @@ def acknowledged_bytes(own: Any) -> int:
     """Return the number of bytes that the client has acknowledged; 0 without a descriptor."""
     (acknowledged,) = struct.unpack_from("=Q", _info(own), _ACKNOWLEDGED_AT)
     return int(acknowledged)
-
-
-def is_reset(own: Any) -> bool:
-    """Return True if the client has ended the connection both ways."""
-    return _info(own)[0] == _CLOSED
 
 
 def _info(own: Any) -> bytes:
@@ -136,7 +132,7 @@ class Channel:
     def _end_if_reset(self) -> None:
         if self._transport.is_closing():
             return  # it may have no socket any more
-        if is_reset(self.info("socket")):
+        if _info(self.info("socket"))[0] == _CLOSED:  # both ways
             self.abort()
         else:
             # the loop watches nothing of a socket from which all was read
@@ -151,10 +147,6 @@ class Channel:
             self.resume_reading()
         else:
             self._transport.close()
-
-
-def counts() -> dict[str, int]:
-    return {str(status): count for status, count in by_status.items()}
 
 
 class Exchange(Protocol):

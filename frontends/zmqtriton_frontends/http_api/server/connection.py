@@ -29,9 +29,10 @@ from zmqtriton_frontends.http_api.server.inference_exchange import ConnectionSin
 from zmqtriton_frontends.http_api.server.inference_heads import InferenceHeads
 from zmqtriton_frontends.inference.catalogue import STOPPING
 from zmqtriton_frontends.inference.connected_client import ConnectedClient
-from zmqtriton_frontends.process.ledger import Application, Ledger, Share
+from zmqtriton_frontends.process.ledger import Application, Ledger, Share, release
 from zmqtriton_frontends.process.turns import Turns
 from zmqtriton_frontends.serving.connections import IsMeant
+from zmqtriton_frontends.tensors.arena_body import NOTHING
 
 #: Seconds from the first byte of a request to the end of its headers.
 HEADERS_WITHIN_S = 9.0
@@ -43,8 +44,6 @@ _LINGER_S = 2.0
 _MAX_HELD_BYTES = 64 << 10
 #: Seconds that a server that ends waits for the next request of a sequence that has begun late.
 _BETWEEN_REQUESTS_S = 5.0
-_NOTHING = memoryview(b"")
-_STOPPING = json_documents.write({"error": STOPPING})
 
 
 class HttpHost(Protocol):
@@ -128,8 +127,7 @@ class HttpConnection(asyncio.Protocol):
         self._host.remove(self)
         self._end_exchange()
         self._body_receiver = None
-        if self._waiting is not None:
-            self._waiting.release()
+        release(self._waiting)
         self.client.leave()
 
     def eof_received(self) -> bool:
@@ -170,7 +168,7 @@ class HttpConnection(asyncio.Protocol):
         if reader.is_whole:
             return None
         arena_body = None if exchange is None else exchange.arena_body
-        return _NOTHING if arena_body is None or reader.held else arena_body.room()
+        return NOTHING if arena_body is None or reader.held else arena_body.room()
 
     def filled(self, size: int) -> None:
         """Pass on bytes of a body that were received into room()."""
@@ -344,7 +342,7 @@ class HttpConnection(asyncio.Protocol):
             self._unsent_since = self._unsent_since or now
             if now - self._unsent_since > still_s:
                 self._end_exchange()
-                self._say(503, _STOPPING)
+                self._say(503, json_documents.write({"error": STOPPING}))
             return
         self._unsent_since = 0.0
         since = max(self._head_since, self._idle_since)

@@ -20,7 +20,7 @@ from zmqtriton_frontends import http1
 from zmqtriton_frontends.gateway.pending import Pending
 from zmqtriton_frontends.http1 import MAX_BODY_BYTES
 from zmqtriton_frontends.http_api.asgi.request import DROP_BYTES, too_large
-from zmqtriton_frontends.http_api.inference import infer, response_encoding, tensor_data
+from zmqtriton_frontends.http_api.inference import response_encoding
 from zmqtriton_frontends.http_api.inference.heads import HttpSink, InferenceHead, refusal
 from zmqtriton_frontends.http_api.inference.infer import Body, Inference
 from zmqtriton_frontends.http_api.inference.response_encoding import Encoded, ResponseFormat
@@ -28,9 +28,8 @@ from zmqtriton_frontends.http_api.server.channel import Exchange, Owner, by_stat
 from zmqtriton_frontends.http_api.server.inference_heads import InferenceHeads
 from zmqtriton_frontends.process import request_log
 from zmqtriton_frontends.process.ledger import Share
-from zmqtriton_frontends.tensors.arena_body import ArenaBody, ArenaBuffer
+from zmqtriton_frontends.tensors.arena_body import NOTHING, ArenaBody, ArenaBuffer
 
-_NOTHING = memoryview(b"")
 _JSON = b"content-type: application/json\r\n"
 #: Writes a header, given as its name and its value.
 _as_line = "%s: %s\r\n".__mod__
@@ -160,8 +159,7 @@ class ConnectionSink(HttpSink, Exchange):
         async with aclosing(response_encoding.pieces(head, tail, time.monotonic)) as pieces:
             async for piece in pieces:
                 owner.channel.write_all(piece)
-                if owner.channel.unread is not None:
-                    await owner.channel.drain()
+                await owner.channel.drain()
         self._sending = None
         self.free()
         owner.answered()
@@ -186,7 +184,7 @@ class InferenceExchange(Exchange):
         #: Bytes of a refused body that may still be dropped before it is answered.
         self._drop_bytes = DROP_BYTES
         if self.arena_body is not None:
-            self.arena_body.add(_NOTHING)  # it may have room before anything comes
+            self.arena_body.add(NOTHING)  # it may have room before anything comes
 
     @property
     def held_bytes(self) -> int:
@@ -209,7 +207,9 @@ class InferenceExchange(Exchange):
         size, head = len(part), self._head
         self._received_bytes += size
         if self._is_refused:
-            self._drop(size)
+            self._drop_bytes -= size
+            if self._drop_bytes < 0:
+                self._answer_refused()  # the last of the connection, amid the body
             return
         if self.arena_body is not None:
             self.arena_body.add(memoryview(part))
@@ -237,11 +237,6 @@ class InferenceExchange(Exchange):
         self._is_refused, self._drop_bytes = True, drop_bytes
         self._free()
         self._sink.free()
-
-    def _drop(self, size: int) -> None:
-        self._drop_bytes -= size
-        if self._drop_bytes < 0:
-            self._answer_refused()  # the last of the connection, amid the body
 
     def _answer_refused(self) -> None:
         head, sink = self._head, self._sink
@@ -280,20 +275,16 @@ class InferenceExchange(Exchange):
 
     async def _unpack(self, body: Body) -> Body:
         """Return a body inflated, with its tensors where the model can read them."""
-        head, sink, limit = self._head, self._sink, self._inference.max_input_size
-        if head.coding is not None:
-            channel = self._owner.channel
-            body = await infer.inflate(body, head.coding, limit, channel, hold=sink.hold)
-        size, length = len(body), head.fields.header(tensor_data.JSON_LENGTH)
-        tensors_at = size if length is None else tensor_data.tensors_at(length, size)
-        if size - tensors_at <= INLINE_BYTES:
-            return body
-        # kept by the sink, and not by the task, which may be cancelled when it has ended
-        gather, pieces = self._inference.gateway.payload.gather, [body]
+        head, sink = self._head, self._sink
+        pieces: list[Any] = [body]
         del body
-        sink.buffer = await gather(pieces, size, tensors_at, sink.hold)
-        buffered: Body = sink.buffer.data
-        return buffered
+        placing = self._inference.place(pieces, head.fields, self._owner.channel, sink.hold)
+        # kept by the sink, and not by the task, which may be cancelled when it has ended
+        sink.buffer = buffer = await placing
+        if not buffer.is_shared:
+            sink.buffer = None
+        unpacked: Body = buffer.data
+        return unpacked
 
     def _free(self) -> None:
         self._early = b""

@@ -13,7 +13,7 @@ from urllib.parse import unquote_to_bytes
 from zmqtriton_floor.errors import InvalidArgument, ZmqTritonError
 from zmqtriton_floor.token_file import INFER, Grant
 from zmqtriton_frontends.access import refusals
-from zmqtriton_frontends.access.bearer_tokens import HEADER, BearerTokens
+from zmqtriton_frontends.access.bearer_tokens import RAW_HEADER, BearerTokens
 from zmqtriton_frontends.access.refusals import Source
 from zmqtriton_frontends.http1 import Head
 from zmqtriton_frontends.http_api.asgi.access import AccessCheck
@@ -23,7 +23,6 @@ from zmqtriton_frontends.http_api.inference.heads import Answer, InferenceHead, 
 from zmqtriton_frontends.http_api.inference.infer import Inference
 from zmqtriton_frontends.tensors.arena_body import ArenaBody, ByteBudget
 
-_AUTHORIZATION = HEADER.encode()
 _TARGET = re.compile(rb"/v2/models/([^/]+)(?:/versions/([0-9]+))?/infer")
 #: Bytes of the longest name of a model: no directory has a longer one.
 MAX_MODEL_NAME_BYTES = 255
@@ -112,7 +111,7 @@ class InferenceHeads:
                 return (status, ((), json_documents.write({"error": problem}), [])), None
         if self._tokens is None:
             return None, None
-        value = fields.header(_AUTHORIZATION)
+        value = fields.header(RAW_HEADER)
         try:
             values, address = [] if value is None else [value], source().address
             grant = self._tokens.check(values, address, INFER, model)

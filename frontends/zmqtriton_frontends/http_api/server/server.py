@@ -12,6 +12,7 @@ import logging
 import os
 import select
 import signal
+from functools import partial
 from typing import Any
 
 import uvloop
@@ -100,7 +101,9 @@ class HttpProcess(Worker):  # type: ignore[misc]
         self._loop = uvloop.new_event_loop()
         asyncio.set_event_loop(self._loop)
         gateway = Gateway(branch(self.app.lifeline))
-        self._process = ServingProcess(gateway, self._make, self._stop_arbiter)
+        # otherwise the arbiter would replace this process when it ends
+        stop_arbiter = partial(os.kill, self.ppid, signal.SIGTERM)
+        self._process = ServingProcess(gateway, self._make, stop_arbiter)
         super().init_process()
         prctl.end(0)
 
@@ -117,10 +120,6 @@ class HttpProcess(Worker):  # type: ignore[misc]
         for number in (signal.SIGUSR1, signal.SIGWINCH):
             handle(number, int)  # which does nothing
         handle(signal.SIGABRT, self.handle_abort, signal.SIGABRT, None)
-
-    def _stop_arbiter(self) -> None:
-        """Stop the arbiter, which would otherwise replace this process when it ends."""
-        os.kill(self.ppid, signal.SIGTERM)
 
     def _make(self, gateway: Gateway) -> HttpService:
         bound = {name: it.sock for name, it in zip(self.app.sockets, self.sockets, strict=True)}

@@ -5,27 +5,24 @@ from __future__ import annotations
 import asyncio
 import logging
 import socket
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from functools import partial
 from typing import Any
 
 from zmqtriton_floor.lazy_names import load_reference
 from zmqtriton_frontends.access import refusals
-from zmqtriton_frontends.gateway.client_report import Counts
 from zmqtriton_frontends.gateway.gateway import Gateway, is_followed
 from zmqtriton_frontends.http_api import app
 from zmqtriton_frontends.http_api.asgi.access import AccessRules, Route
 from zmqtriton_frontends.http_api.extension import EndpointParts
-from zmqtriton_frontends.http_api.server import channel
+from zmqtriton_frontends.http_api.server.channel import by_status
 from zmqtriton_frontends.http_api.server.connection import HttpConnection
 from zmqtriton_frontends.http_api.server.inference_heads import InferenceHeads
-from zmqtriton_frontends.process import request_log
-from zmqtriton_frontends.process.handshakes import handshakes_of
-from zmqtriton_frontends.process.ledger import Application, Ledger, with_share
+from zmqtriton_frontends.process.ledger import Application, Ledger
 from zmqtriton_frontends.process.room import Room, max_connections
 from zmqtriton_frontends.process.turns import Turns
 from zmqtriton_frontends.serving.listener import Listener, Listeners, address_of
-from zmqtriton_frontends.serving.process import Service
+from zmqtriton_frontends.serving.process import Counts, Service
 
 _log = logging.getLogger(__name__)
 MAIN = "socket"
@@ -70,10 +67,6 @@ class Connections:
         """Make a connection for the loop; with `below` its transport encrypts for another."""
         return HttpConnection(self, self._application, self._inferences, below)
 
-    def make_other(self, application: Application, below: Any = None) -> HttpConnection:
-        """Make a connection to another application, which answers all requests itself."""
-        return HttpConnection(self, application)
-
     def add(self, connection: HttpConnection) -> None:
         if self.room.is_full and not self._make_room():
             self._is_full = True
@@ -113,10 +106,6 @@ class Connections:
         else:
             for listener in self.listeners:
                 listener.resume()  # if the last attempt failed
-
-    @property
-    def has_any(self) -> bool:
-        return bool(len(self.room))
 
     def end(self, *, is_followed: bool) -> None:
         """Let the next response on each connection be its last, even amid open sequences.
@@ -173,26 +162,22 @@ class HttpService(Service):
         self.ledger = ledger = Ledger(settings.memory.client_bytes // processes)
         table, access = app.routes(gateway), AccessRules(settings)
         self.tokens = access.tokens
-        served = all_endpoints(bound, gateway, build(gateway, table, access), access)
-        endpoints = {
-            name: with_share(request_log.with_request_log(application), ledger.requests)
-            for name, application in served.items()
-        }
+        endpoints = all_endpoints(bound, gateway, build(gateway, table, access), access)
         self._connections = connections = Connections(
             endpoints[MAIN],
             app.inference_heads(gateway, table, access),
             ledger,
             asyncio.get_running_loop().time,
         )
-        handshakes = handshakes_of(settings.access.tls, "http", "http/1.1", PlainRequest)
+        self.room = connections.room
         self._listeners = Listeners(
-            gateway, handshakes, lambda: connections.room.has_much, passed=int(is_passed)
+            gateway, self.room, "http", "http/1.1", PlainRequest, passed=int(is_passed)
         )
         for name, one in bound.items():
             if name == MAIN:
                 self._listeners.add(connections.make, one)
             else:
-                make = partial(connections.make_other, endpoints[name])
+                make = partial(HttpConnection, connections, endpoints[name], None)
                 self._listeners.add(make, one, is_secure=False)
         connections.listeners = self._listeners.all
 
@@ -204,16 +189,10 @@ class HttpService(Service):
             for name, bound in self._bound.items()
         ]
 
-    def count_connections(self) -> int:
-        return len(self._connections.room)
-
-    def open_connections(self) -> Iterable[HttpConnection]:
-        return self._connections.room
-
     def counts(self) -> Counts:
         return {
             "connections": {"": self._connections.room.added},
-            "answers": channel.counts(),
+            "answers": {str(status): count for status, count in by_status.items()},
             "access_refusals": refusals.counts,
         }
 
@@ -232,7 +211,7 @@ class HttpService(Service):
 
     def end_idle(self) -> bool:
         self._connections.end_still(_STILL_S)
-        return not self._connections.has_any
+        return not self.room
 
     async def close(self) -> None:
         self._connections.close()

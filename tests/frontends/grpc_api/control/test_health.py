@@ -17,9 +17,9 @@ from tests.frontends.grpc_api.serving import GrpcServerThread, serving
 from tests.support.scenarios import scenario
 from zmqtriton_floor.errors import InvalidArgument, NotFound
 from zmqtriton_frontends.grpc_api.control import metadata as module
-from zmqtriton_frontends.grpc_api.control import reading
 from zmqtriton_frontends.grpc_api.control.metadata import Health
 from zmqtriton_frontends.grpc_api.control.reading import MAX_BYTES, MAX_FIELDS, read, read_load
+from zmqtriton_frontends.grpc_api.inference import gradual_parsing
 from zmqtriton_frontends.grpc_api.inference.response import field
 from zmqtriton_protos import message
 
@@ -86,7 +86,10 @@ class Watcher:
     """A client of Watch; `next()` is the next status it is told."""
 
     def __init__(self, health: Health) -> None:
-        self._stream: AsyncIterator[bytes] = health.watch(b"", FakeCall())
+        self._stream: AsyncIterator[bytes] = health.watch(self._ask(), FakeCall())
+
+    async def _ask(self) -> AsyncIterator[bytes]:
+        yield b""
 
     async def next(self) -> int:
         data = await asyncio.wait_for(self._stream.__anext__(), 10)
@@ -248,7 +251,7 @@ def test_what_is_no_file_but_in_name_means_what_protobuf_makes_of_it(entry: byte
 def test_others_have_turns_while_a_load_of_many_files_is_read(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(reading, "_TURN_S", 0.0)
+    monkeypatch.setattr(gradual_parsing, "_TURN_S", 0.0)
     load, data = written(**{f"f{number}": 200 for number in range(4000)})
 
     request, files, turns = load_of(data)

@@ -29,7 +29,7 @@ from zmqtriton_floor.settings.tracing import Sampling, TracingSettings
 from zmqtriton_floor.wire import ResponseBody, Tensor
 from zmqtriton_frontends.entrance.entrance import Entrance
 from zmqtriton_frontends.gateway.streams import StreamItem
-from zmqtriton_frontends.grpc_api.inference import outbox, stream_infer
+from zmqtriton_frontends.grpc_api.inference import stream_infer
 from zmqtriton_frontends.grpc_api.inference.infer import Messages
 from zmqtriton_frontends.grpc_api.inference.response import Pieces
 from zmqtriton_frontends.grpc_api.inference.stream_infer import Streaming
@@ -560,7 +560,7 @@ async def test_each_request_of_a_stream_has_its_trace_which_ends_with_its_answer
 async def test_a_stream_ends_when_all_is_answered_and_its_client_is_quiet(
     conversation: Conversation, /, quiet_s: float, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(outbox, "QUIET_S", quiet_s)
+    monkeypatch.setattr(stream_infer, "QUIET_S", quiet_s)
 
     streams = conversation.gateway.fake_streams
     streams.put("a", item(b"x"))

@@ -238,7 +238,7 @@ def test_who_does_not_read_is_not_read_from(
             assert next(calls, b""), "the server answers without end"
 
         # and is waited for no longer once the connection is to end
-        [there] = server.native.open_connections()
+        [there] = server.native.room
         server.run_function(there.end)
         eventually(lambda: not server.native.count_connections(), within_s=20)
 

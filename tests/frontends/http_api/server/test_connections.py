@@ -27,7 +27,7 @@ from zmqtriton_frontends.http_api.server.connection import (
 )
 from zmqtriton_frontends.http_api.server.service import PlainRequest
 from zmqtriton_frontends.process.client_progress import MIN_BYTES, STALL_S
-from zmqtriton_frontends.process.handshakes import handshakes_of
+from zmqtriton_frontends.process.handshakes import Handshakes
 from zmqtriton_frontends.process.turns import Cost
 
 pytestmark = pytest.mark.slow
@@ -268,7 +268,7 @@ async def test_a_client_that_has_left_has_its_request_ended(
 
     writer.close()
 
-    while not held.is_cancelled or party.connections.has_any:
+    while not held.is_cancelled or party.connections.room:
         await asyncio.sleep(0.01)
 
 
@@ -335,7 +335,7 @@ async def test_who_stalls_and_stays_is_told_once_and_then_cut_off(
         await party.run_loop()
 
     assert 1 == (await reader.read()).count(b"HTTP/1.1 408 ")
-    assert not party.connections.has_any
+    assert not party.connections.room
 
 
 @scenario(play)
@@ -398,7 +398,7 @@ async def test_who_reads_an_encrypted_answer_is_waited_for_and_who_does_not_is_l
 ) -> None:
     authority = Authority(tmp_path)
     cert, key = authority.issue("server")
-    handshakes = handshakes_of(Tls(str(cert), str(key)), "http", "http/1.1", PlainRequest)
+    handshakes = Handshakes(Tls(str(cert), str(key)), "http", "http/1.1", PlainRequest)
 
     async def scenario(party: ConnectionHarness) -> None:
         party.answer_bytes = 64 << 20
