@@ -176,7 +176,7 @@ class World:
 
 def run(test: Callable[[World], Coroutine[Any, Any, None]]) -> None:
     async def begin() -> None:
-        await asyncio.wait_for(test(World()), 20)
+        await test(World())
 
     asyncio.run(begin())
 
