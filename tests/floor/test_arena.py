@@ -328,6 +328,7 @@ def test_a_block_wastes_little(size: int) -> None:
     assert size <= room <= max(PAGE, size + size // 8 + PAGE)
 
 
+@pytest.mark.slow
 @settings(max_examples=60)
 @given(st.lists(st.tuples(st.integers(0, 30), st.integers(1, 700_000)), max_size=80))
 def test_whatever_is_taken_and_freed_all_of_it_comes_back(steps: list[tuple[int, int]]) -> None:

@@ -185,6 +185,7 @@ def world() -> Iterator[World]:
     segments.close()
 
 
+@pytest.mark.slow
 @pytest.mark.row("L22")
 def test_a_process_that_grows_beyond_its_limit_is_reported_once(world: World) -> None:
     world.tell("60")

@@ -36,6 +36,7 @@ class Blocks:
         return headers
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", range(3))
 def test_what_is_kept_is_what_the_table_says(seed: int) -> None:
     # A small table, so that entries are dropped all the time.

@@ -154,6 +154,7 @@ print(held - before, freed - before, resident_mib() - before)
 """
 
 
+@pytest.mark.slow
 def test_holes_between_what_still_lives_go_back_to_the_kernel() -> None:
     done = subprocess.run(
         [sys.executable, "-c", _PROGRAM_OF_LOADS],

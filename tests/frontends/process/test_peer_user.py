@@ -269,6 +269,7 @@ def port(tmp_path: Path) -> Port:
     return Port(tmp_path)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("first", ["cert", "key"])
 def test_while_certificate_and_key_do_not_fit_the_ones_before_serve(
     port: Port, first: str, caplog: pytest.LogCaptureFixture
@@ -290,6 +291,7 @@ def test_while_certificate_and_key_do_not_fit_the_ones_before_serve(
     assert der_of(renewed) == port.shake_hands(renewed)
 
 
+@pytest.mark.slow
 def test_an_authority_that_was_replaced_signs_for_nobody(port: Port, tmp_path: Path) -> None:
     other = Authority(tmp_path / "other", "other")
     stranger, friend = other.issue("client"), port.authority.issue("client")

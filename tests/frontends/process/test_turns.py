@@ -287,6 +287,7 @@ async def test_work_that_is_cancelled_ends_whether_it_has_begun_or_waits(world: 
     await asyncio.gather(*others)
 
 
+@pytest.mark.slow
 @scenario(run)
 async def test_no_more_is_done_in_a_round_where_tasks_work_for_longer_than_expected(
     world: World, /

@@ -210,6 +210,7 @@ def _start(
     return process, Lifeline(ours), trace
 
 
+@pytest.mark.slow
 def test_it_runs_nothing_before_it_is_told_to_begin(tmp_path: Path) -> None:
     process, line, trace = _start(tmp_path)
     try:
@@ -222,6 +223,7 @@ def test_it_runs_nothing_before_it_is_told_to_begin(tmp_path: Path) -> None:
     assert not trace.exists()
 
 
+@pytest.mark.slow
 def test_it_says_how_far_it_is(tmp_path: Path) -> None:
     python = f'#!/bin/sh\nexec {sys.executable} "$@"\n'.encode()
     members = [file("bin/activate"), file("bin/python", python, mode=0o755)]

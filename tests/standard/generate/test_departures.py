@@ -23,6 +23,7 @@ CHAT = {"model": "text", "messages": [{"role": "user", "content": "x"}]}
 COMPLETION = {"model": "text", "prompt": "x", "stream": True}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("path", "body"),
     [

@@ -138,6 +138,7 @@ def test_what_a_process_has_on_gpus_includes_what_it_has_started(
         assert {pid: {"0": 5}, child: {"0": 7}} == gpu_memory_of({pid, child})
 
 
+@pytest.mark.slow
 def test_private_and_shared_memory_of_a_process_are_told_apart() -> None:
     with large_process() as pid:
         shares = read_shares(pid)

@@ -19,7 +19,6 @@ from tests.stub.interpreters import VERSIONS, base_or_skip
 from zmqtriton_extras.inspection import growth
 from zmqtriton_extras.inspection.tests.leaks import LEAKS, line_of
 
-
 #: They trace all of a process for seconds.
 pytestmark = pytest.mark.slow
 

@@ -7,6 +7,8 @@ import sys
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 
+import pytest
+
 from zmqtriton_extras.inspection.explaining.sharing import read_memory
 
 MIB = 1 << 20
@@ -29,6 +31,7 @@ def processes(*seeds: int) -> Iterator[list[int]]:
         yield pids
 
 
+@pytest.mark.slow
 def test_equal_memory_of_two_processes_is_found() -> None:
     with processes(1, 1) as pids:
         memory = read_memory(pids)
@@ -37,6 +40,7 @@ def test_equal_memory_of_two_processes_is_found() -> None:
     assert 19 * MIB <= memory.equal <= memory.private < 60 * MIB
 
 
+@pytest.mark.slow
 def test_memory_of_another_content_is_not_equal() -> None:
     with processes(1, 2) as pids:
         memory = read_memory(pids)

@@ -6,6 +6,8 @@ import asyncio
 import json
 from typing import Any
 
+import pytest
+
 from tests.frontends.http_api.in_process_server import HttpHarness, run_scenario
 from tests.frontends.http_api.text_models import response, text_model
 from tests.support.raw_http import connect_narrow, raw_request
@@ -32,6 +34,7 @@ def sent(**event: Any) -> bytes:
     return client_frame(TEXT, json.dumps(event).encode())
 
 
+@pytest.mark.slow
 @scenario(run_scenario, allow_openai=True, ledger_bytes=64 * MIB)
 async def test_a_long_answer_has_room_and_gives_it_back(harness: HttpHarness, /) -> None:
     item = {"role": "user", "content": [{"type": "input_text", "text": "y" * SIZE}]}

@@ -7,6 +7,8 @@ import socket
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from zmqtriton_extras.otlp_metrics.pusher import Pusher
 
 
@@ -21,6 +23,7 @@ class HangingPusher(Pusher):
         return []
 
 
+@pytest.mark.slow
 def test_the_end_does_not_use_up_its_time_for_a_collector_that_hangs(tmp_path: Path) -> None:
     async def play() -> None:
         listener = socket.socket(socket.AF_UNIX)

@@ -485,6 +485,7 @@ async def test_streams_with_many_requests_have_their_share_of_those_of_the_proce
     assert (0, 0) == (streaming._shares.requests, streaming._shares.clients)
 
 
+@pytest.mark.slow
 @scenario(converse)
 async def test_large_requests_fill_a_stream_sooner(conversation: Conversation, /) -> None:
     conversation.gateway.gate = asyncio.Event()

@@ -140,6 +140,7 @@ def count_leaves(data: Any) -> int:
     return sum(map(count_leaves, data)) if type(data) is list else 1
 
 
+@pytest.mark.slow
 @given(
     st.sampled_from([*BY_NAME]),
     st.recursive(LISTS, lambda inner: st.lists(inner | ELEMENTS, max_size=3), max_leaves=5),
@@ -180,6 +181,7 @@ def test_a_number_too_large_for_fp32_is_infinite_as_in_triton() -> None:
     ]
 
 
+@pytest.mark.slow
 @given(st.lists(st.text(st.characters(exclude_categories=["Cs"]))))
 def test_strings_come_back_as_they_went(strings: list[str]) -> None:
     data = read("BYTES", len(strings), strings)
@@ -187,6 +189,7 @@ def test_strings_come_back_as_they_went(strings: list[str]) -> None:
     assert json_from_bytes("A", BY_NAME["BYTES"].number, data) == strings
 
 
+@pytest.mark.slow
 @given(st.lists(st.booleans()))
 def test_booleans_come_back_as_they_went(values: list[bool]) -> None:
     data = read("BOOL", len(values), values)

@@ -173,6 +173,7 @@ def test_what_makes_no_sense_is_refused(
     assert said in text
 
 
+@pytest.mark.slow
 @pytest.mark.extra("affinity")
 def test_an_affinity_is_followed_and_given_up_as_its_model_says(
     model: Path, capsys: pytest.CaptureFixture[str]

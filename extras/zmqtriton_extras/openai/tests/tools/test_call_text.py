@@ -144,6 +144,7 @@ MARKS = (
 )
 
 
+@pytest.mark.slow
 @given(
     st.sampled_from(sorted(ALL_FORMS)),
     st.lists(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -26,6 +27,7 @@ def written(parts: dict[str, tuple[str | None, bytes]]) -> bytes:
     return b"".join([*rows, b"--b-0--\r\n"])
 
 
+@pytest.mark.slow
 @given(st.dictionaries(_NAMES, st.tuples(_NAMES, _CONTENTS), max_size=5))
 def test_files_are_what_was_written(parts: dict[str, tuple[str, bytes]]) -> None:
     fields, files = read_form(KIND, memoryview(written({**parts})))
@@ -34,6 +36,7 @@ def test_files_are_what_was_written(parts: dict[str, tuple[str, bytes]]) -> None
     assert parts == {name: (file.filename, file.bytes) for name, file in files.items()}
 
 
+@pytest.mark.slow
 @given(st.dictionaries(_NAMES, st.text(max_size=50).filter(lambda t: "--b-0" not in t), max_size=5))
 def test_fields_are_what_was_written(fields: dict[str, str]) -> None:
     parts = {name: (None, text.encode()) for name, text in fields.items()}
@@ -64,6 +67,7 @@ _PIECES = st.sampled_from(
 )
 
 
+@pytest.mark.slow
 @given(st.lists(_PIECES, max_size=30).map(b"".join))
 def test_any_bytes_are_read_or_refused(body: bytes) -> None:
     status, fields, files = 200, {}, {}  # type: int, dict[str, str], dict[str, File]
