@@ -126,6 +126,7 @@ def test_a_wrong_override_tells_what_is_wrong(text: str, expected: str) -> None:
     assert expected in text_of_error
 
 
+@pytest.mark.slow
 @settings(max_examples=150)
 @given(st.text(alphabet='{}[]:"\\,-.#\n abinputdimsTYPE_FP32019', max_size=60))
 def test_any_text_is_either_read_or_a_config_error(text: str) -> None:

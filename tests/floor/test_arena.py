@@ -199,6 +199,7 @@ def made_bytes(descriptor: int) -> int:
     return os.fstat(descriptor).st_blocks * 512
 
 
+@pytest.mark.slow
 def test_the_memory_of_a_gradual_segment_is_made_as_far_as_it_is_needed(clock: Clock) -> None:
     before = len(os.listdir("/proc/self/fd"))
     arena, allocation, other = gradual(clock, 64 << 20)

@@ -81,10 +81,10 @@ class RepositoryRegistry(Feature):
         )
         verb = "registered" if is_registration else "unregistered"
         self._plan.log("I", f"Model repository {verb}: {path}")
-        known = self._keys.pop(path, None)
-        if known is not None and known[2] in self._models:
+        row = self._keys.pop(path, None)
+        if row is not None and row[2] in self._models:
             # the key's model is forgotten once it is unloaded
-            self._models[known[2]].history.is_directory_gone = True
+            self._models[row[2]].history.is_directory_gone = True
         key = arguments.get("key")
         if is_registration and isinstance(key, str) and names:
             folder, model = next(iter(names.items()))

@@ -28,6 +28,7 @@ print(faults_of_copies())
 """
 
 
+@pytest.mark.slow
 def test_copies_of_large_messages_take_no_fresh_pages() -> None:
     # When: what the program does ten times over has been done before
     done = subprocess.run(

@@ -16,6 +16,8 @@ from tests.support.raw_http import connect_narrow, raw_request
 from tests.support.waiting import value_at_rest
 from zmqtriton_frontends.gateway.streams import StreamItem
 
+pytestmark = pytest.mark.slow
+
 MIB = 1 << 20
 SIZE, CLIENTS = 2 * MIB, 8
 LARGE = StreamItem(response(text_output=[b"x" * SIZE]), None, False)
@@ -23,7 +25,6 @@ CHAT = {"model": "text", "messages": [{"role": "user", "content": "x"}]}
 COMPLETION = {"model": "text", "prompt": "x", "stream": True}
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(
     ("path", "body"),
     [

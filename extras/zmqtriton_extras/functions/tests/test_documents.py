@@ -158,6 +158,7 @@ def caption(rows: List[Dict[str, int]]) -> int:
 """
 
 
+@pytest.mark.slow
 def test_a_long_list_is_read_in_pieces_with_the_places_of_the_whole(tmp_path: Path) -> None:
     rows: list[Any] = [{"a": 1}] * 20_000
     with loaded(tmp_path, LONG) as model:

@@ -11,6 +11,8 @@ import pytest
 
 from zmqtriton_extras.inspection.explaining.sharing import read_memory
 
+pytestmark = pytest.mark.slow
+
 MIB = 1 << 20
 CODE = "import os, random; random.seed({seed}); kept = random.randbytes({size}); print(flush=True)"
 
@@ -31,7 +33,6 @@ def processes(*seeds: int) -> Iterator[list[int]]:
         yield pids
 
 
-@pytest.mark.slow
 def test_equal_memory_of_two_processes_is_found() -> None:
     with processes(1, 1) as pids:
         memory = read_memory(pids)
@@ -40,7 +41,6 @@ def test_equal_memory_of_two_processes_is_found() -> None:
     assert 19 * MIB <= memory.equal <= memory.private < 60 * MIB
 
 
-@pytest.mark.slow
 def test_memory_of_another_content_is_not_equal() -> None:
     with processes(1, 2) as pids:
         memory = read_memory(pids)

@@ -16,6 +16,8 @@ from zmqtriton_extras.web_sockets.frames import CLOSE, TEXT
 from zmqtriton_extras.web_sockets.tests.conversations import client_frame
 from zmqtriton_frontends.gateway.streams import StreamItem
 
+pytestmark = pytest.mark.slow
+
 MIB = 1 << 20
 SIZE = 2 * MIB
 LARGE = StreamItem(response(text_output=[b"x" * SIZE]), None, False)
@@ -34,7 +36,6 @@ def sent(**event: Any) -> bytes:
     return client_frame(TEXT, json.dumps(event).encode())
 
 
-@pytest.mark.slow
 @scenario(run_scenario, allow_openai=True, ledger_bytes=64 * MIB)
 async def test_a_long_answer_has_room_and_gives_it_back(harness: HttpHarness, /) -> None:
     item = {"role": "user", "content": [{"type": "input_text", "text": "y" * SIZE}]}

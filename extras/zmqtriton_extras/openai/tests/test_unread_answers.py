@@ -16,6 +16,8 @@ from tests.support.scenarios import scenario
 from tests.support.waiting import value_at_rest
 from zmqtriton_frontends.gateway.streams import StreamItem
 
+pytestmark = pytest.mark.slow
+
 MIB = 1 << 20
 LIMIT, SIZE, CLIENTS = 32 * MIB, 4 * MIB, 12
 LARGE = StreamItem(response(text_output=[b"x" * SIZE]), None, False)
@@ -25,7 +27,6 @@ END = StreamItem(None, None, True)
 ECHOED = StreamItem(response(text_output=[b"-"] * 16), None, False)
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("is_streamed", [True, False])
 @pytest.mark.parametrize("is_echoed", [False, True])
 @scenario(run_scenario, allow_openai=True, ledger_bytes=LIMIT)
@@ -62,7 +63,6 @@ async def test_large_answers_have_room_before_they_are_made(
         assert all(SIZE <= text.count(b"x") < SIZE + 1000 for text in texts)
 
 
-@pytest.mark.slow
 @scenario(run_scenario, allow_openai=True, ledger_bytes=LIMIT)
 async def test_what_is_made_while_a_client_reads_keeps_its_room(harness: HttpHarness, /) -> None:
     body = json.dumps({"model": "text", "prompt": "x", "stream": True}).encode()

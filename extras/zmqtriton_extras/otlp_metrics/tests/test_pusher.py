@@ -11,6 +11,8 @@ import pytest
 
 from zmqtriton_extras.otlp_metrics.pusher import Pusher
 
+pytestmark = pytest.mark.slow
+
 
 class HangingPusher(Pusher):
     """A pusher whose collector never answers."""
@@ -23,7 +25,6 @@ class HangingPusher(Pusher):
         return []
 
 
-@pytest.mark.slow
 def test_the_end_does_not_use_up_its_time_for_a_collector_that_hangs(tmp_path: Path) -> None:
     async def play() -> None:
         listener = socket.socket(socket.AF_UNIX)

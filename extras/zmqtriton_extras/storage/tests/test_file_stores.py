@@ -312,6 +312,7 @@ def test_models_of_a_hub_are_those_of_a_commit(hub: Hub, tmp_path: Path) -> None
     assert [] == hub.requests
 
 
+@pytest.mark.slow
 def test_a_folder_of_a_hub_s_repository_is_a_repository_or_a_model(
     hub: Hub, tmp_path: Path
 ) -> None:

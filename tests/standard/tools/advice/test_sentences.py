@@ -85,6 +85,7 @@ def test_each_sentence_of_advice_is_followed() -> None:
     ]
 
 
+@pytest.mark.slow
 def test_none_stands_here_that_is_followed_or_gone() -> None:
     gone = [
         beginning

@@ -219,6 +219,7 @@ def test_a_failure_keeps_its_reason_where_its_answer_has_no_room(jobs: Jobs) -> 
     assert outcome.reply == b""
 
 
+@pytest.mark.slow
 def test_the_counts_are_those_of_the_rows_whatever_happens(jobs: Jobs) -> None:
     chance = random.Random(5)
     submitted: list[Job] = []

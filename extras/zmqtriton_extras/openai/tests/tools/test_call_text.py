@@ -160,6 +160,7 @@ def test_any_text_is_the_same_in_any_pieces(form: str, words: list[str], size: i
     assert read(CallText(ALL_FORMS[form]), [text]) == read(CallText(ALL_FORMS[form]), pieces)
 
 
+@pytest.mark.slow
 @given(st.sampled_from(sorted(FORMS)), st.text(max_size=60))
 def test_a_text_without_marks_and_objects_is_left_as_it_is(form: str, text: str) -> None:
     plain = text.replace("{", "(").replace("<", "(").replace("[", "(")

@@ -8,6 +8,8 @@ from hypothesis import strategies as st
 
 from zmqtriton_extras.routes.backend.multipart import File, RefusedError, read_form
 
+pytestmark = pytest.mark.slow
+
 KIND = "multipart/form-data; boundary=b-0"
 _NAMES = st.text(st.characters(exclude_categories=("Cc", "Cs")), min_size=1, max_size=20)
 _CONTENTS = st.binary(max_size=200).filter(lambda content: b"--b-0" not in content)
@@ -27,7 +29,6 @@ def written(parts: dict[str, tuple[str | None, bytes]]) -> bytes:
     return b"".join([*rows, b"--b-0--\r\n"])
 
 
-@pytest.mark.slow
 @given(st.dictionaries(_NAMES, st.tuples(_NAMES, _CONTENTS), max_size=5))
 def test_files_are_what_was_written(parts: dict[str, tuple[str, bytes]]) -> None:
     fields, files = read_form(KIND, memoryview(written({**parts})))
@@ -36,7 +37,6 @@ def test_files_are_what_was_written(parts: dict[str, tuple[str, bytes]]) -> None
     assert parts == {name: (file.filename, file.bytes) for name, file in files.items()}
 
 
-@pytest.mark.slow
 @given(st.dictionaries(_NAMES, st.text(max_size=50).filter(lambda t: "--b-0" not in t), max_size=5))
 def test_fields_are_what_was_written(fields: dict[str, str]) -> None:
     parts = {name: (None, text.encode()) for name, text in fields.items()}
@@ -67,7 +67,6 @@ _PIECES = st.sampled_from(
 )
 
 
-@pytest.mark.slow
 @given(st.lists(_PIECES, max_size=30).map(b"".join))
 def test_any_bytes_are_read_or_refused(body: bytes) -> None:
     status, fields, files = 200, {}, {}  # type: int, dict[str, str], dict[str, File]
