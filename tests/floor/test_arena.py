@@ -163,6 +163,7 @@ with open(sys.argv[1], "w+b") as file:
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("error", ["ENOSYS", "EPERM"])
 def test_memory_is_made_also_where_a_container_forbids_the_call(tmp_path: Path, error: str) -> None:
     file = tmp_path / "file"

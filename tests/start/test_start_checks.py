@@ -48,6 +48,7 @@ def test_a_server_that_can_start_has_none(tmp_path: Path) -> None:
     assert not log.exists()
 
 
+@pytest.mark.slow
 def test_all_are_told(tmp_path: Path, taken: int) -> None:
     tls = ("--http-use-ssl=true", "--http-server-cert=/no/cert", "--http-server-key=/no/key")
     words = (

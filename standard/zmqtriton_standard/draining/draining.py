@@ -81,8 +81,8 @@ class _Drained:
 class Draining(Feature):
     def __init__(self, core: CoreParts) -> None:
         super().__init__(core)
-        #: Seconds between a request to stop and the stop: the server serves, but is not ready.
         self._core = core
+        #: Seconds between a request to stop and the stop: the server serves, but is not ready.
         self._exit_drain_s = core.policy.options_of(DrainingOptions).exit_drain_secs
         self._drained: dict[Key, _Drained] = {}
         #: The outcomes of those that are over.

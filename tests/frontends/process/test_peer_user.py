@@ -305,6 +305,7 @@ def test_an_authority_that_was_replaced_signs_for_nobody(port: Port, tmp_path: P
     assert not port.shake_hands(friend)
 
 
+@pytest.mark.slow
 def test_files_that_did_not_change_are_read_once(port: Port) -> None:
     before = port.encryption.context
 

@@ -106,6 +106,7 @@ def test_what_a_dead_maker_left_is_swept_and_what_is_being_made_is_not(tmp_path:
     assert (tmp_path / BUILT / "living").exists()
 
 
+@pytest.mark.slow
 def test_a_maker_that_is_killed_holds_nobody_up(tmp_path: Path) -> None:
     code = (
         "import os, sys; from zmqtriton_standard.environments.cache import *\n"

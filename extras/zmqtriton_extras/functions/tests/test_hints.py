@@ -190,7 +190,7 @@ SERVED: list[tuple[str, Any, str, Any]] = [
 ]
 
 
-@pytest.mark.parametrize(("hint", "value", "shown", "answer"), every(4, SERVED))
+@pytest.mark.parametrize(("hint", "value", "shown", "answer"), every(8, SERVED))
 def test_a_hint_is_served(tmp_path: Path, hint: str, value: Any, shown: str, answer: Any) -> None:
     source = f"""{HEAD}
 class Answer(NamedTuple):
@@ -228,7 +228,7 @@ def _has_form(hint: str) -> bool:
 
 @pytest.mark.parametrize(
     "hint",
-    every(4, [*dict.fromkeys(hint for hint, *_ in SERVED if not _has_form(hint)), *PRINTED]),
+    every(8, [*dict.fromkeys(hint for hint, *_ in SERVED if not _has_form(hint)), *PRINTED]),
 )
 def test_the_request_that_run_prints_is_taken(tmp_path: Path, hint: str) -> None:
     source = f"{HEAD}\n@model\ndef caption(x: {hint}) -> str: return repr(x)\n"

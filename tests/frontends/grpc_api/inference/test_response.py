@@ -172,6 +172,7 @@ def test_a_response_of_a_stream_is_the_same_in_a_wrapper_and_says_whether_it_is_
     assert read.infer_response == expected
 
 
+@pytest.mark.slow
 @given(texts, texts, st.booleans())
 def test_an_error_of_a_stream_names_its_request(text: str, request_id: str, is_final: bool) -> None:
     read = STREAM_RESPONSE.FromString(StreamEncoder(request_id).error(text, is_final=is_final))

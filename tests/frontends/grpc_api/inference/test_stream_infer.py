@@ -447,6 +447,7 @@ async def test_a_stream_that_floods_leaves_others_their_turn(conversation: Conve
     assert "quiet" in [response.infer_response.id for response in following]
 
 
+@pytest.mark.slow
 @scenario(converse)
 async def test_no_more_requests_are_read_than_can_be_under_way(
     conversation: Conversation, /

@@ -252,6 +252,7 @@ async def test_all_of_it_comes_in_order_and_nothing_is_copied() -> None:
     assert {id(first), id(second)} == {id(piece.view.obj) for piece in read_pieces}
 
 
+@pytest.mark.slow
 @scenario(asyncio.run)
 async def test_a_client_that_is_slow_keeps_no_memory_of_a_model() -> None:
     now = [0.0]
@@ -271,6 +272,7 @@ async def test_a_client_that_is_slow_keeps_no_memory_of_a_model() -> None:
     assert _output(1).tobytes() + _output(2).tobytes() == b"".join(got)
 
 
+@pytest.mark.slow
 @scenario(asyncio.run)
 async def test_copies_are_bounded_and_given_back() -> None:
     now = [0.0]

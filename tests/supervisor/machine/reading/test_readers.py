@@ -156,6 +156,7 @@ def test_a_large_question_and_its_answer_pass_in_parts(loop: Loop) -> None:
     assert text == loop.submit("echo", text).answer()
 
 
+@pytest.mark.slow
 def test_errors_are_answers(loop: Loop, caplog: pytest.LogCaptureFixture) -> None:
     refused, failed = loop.submit("refuse").answer(), loop.submit("fail").answer()
 

@@ -55,6 +55,7 @@ def test_each_setting_has_its_line(model: Path, capsys: pytest.CaptureFixture[st
     assert [line.split()[p50] for line in lines] == ["11.0", "12.0"]
 
 
+@pytest.mark.slow
 def test_overload_is_marked_and_the_best_setting_named(
     model: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

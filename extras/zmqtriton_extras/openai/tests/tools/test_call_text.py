@@ -7,6 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.support.quick import every
 from zmqtriton_extras.openai.call_text import (
     FORCED_LIST,
     FORMS,
@@ -222,7 +223,7 @@ def test_a_forced_call_has_all_of_the_text() -> None:
     ],
     ids=lambda text: text[:30],
 )
-@pytest.mark.parametrize("form", FORMS.values(), ids=FORMS)
+@pytest.mark.parametrize("form", every(4, FORMS.values()), ids=FORMS)
 def test_a_long_text_is_read_once(form: Form, text: str) -> None:
     """The time grows as the text does: a reader that looked back would take minutes."""
     reader = CallText(form)
