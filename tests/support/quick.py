@@ -11,7 +11,7 @@ import pytest
 def every(step: int, cases: Iterable[Any]) -> list[Any]:
     """Return the cases for parametrize; all but the first of `step` are slow."""
     return [
-        pytest.param(*(case if isinstance(case, tuple) else (case,)), marks=pytest.mark.slow)
+        pytest.param(*(case if type(case) is tuple else (case,)), marks=pytest.mark.slow)
         if number % step
         else case
         for number, case in enumerate(cases)
