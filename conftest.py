@@ -122,6 +122,12 @@ def pytest_collection_finish() -> None:
     gc.freeze()
 
 
+def pytest_runtest_teardown(item: pytest.Item, nextitem: pytest.Item | None) -> None:
+    """Take also what a file has left, such as reports and mocks, out of the collector's sight."""
+    if item.config.getoption("--quick") and (nextitem is None or nextitem.path != item.path):
+        gc.freeze()
+
+
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
     """Distribute files as `--dist loadfile` does, and the files of some folders together."""

@@ -142,6 +142,7 @@ def test_a_peer_that_is_dead_is_not_lost(world: World) -> None:
     assert ({}, {}) == (world.router.serials, world.router.by_serial)
 
 
+@pytest.mark.slow
 def test_a_peer_that_does_not_read_keeps_what_was_sent_to_it_back(world: World) -> None:
     connection = world.connect(PEER)
     for _ in range(64):

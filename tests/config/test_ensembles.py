@@ -124,6 +124,7 @@ def test_an_unsound_ensemble_is_refused(config: Any, expected: str) -> None:
     assert expected == problem(config)
 
 
+@pytest.mark.slow
 def test_a_long_chain_written_backwards_is_checked_at_once() -> None:
     names = ["x", *(f"t{i}" for i in range(4999)), "y"]
     steps = [step("m", {"I": before}, {"O": after}) for before, after in pairwise(names)]

@@ -126,6 +126,7 @@ def test_a_wrong_override_tells_what_is_wrong(text: str, expected: str) -> None:
     assert expected in text_of_error
 
 
+@pytest.mark.slow
 @settings(max_examples=150)
 @given(st.text(alphabet='{}[]:"\\,-.#\n abinputdimsTYPE_FP32019', max_size=60))
 def test_any_text_is_either_read_or_a_config_error(text: str) -> None:
@@ -153,6 +154,7 @@ json_values = st.recursive(
 )
 
 
+@pytest.mark.slow
 @settings(max_examples=150)
 @given(json_values)
 def test_any_json_is_either_read_or_a_config_error(value: object) -> None:
@@ -199,6 +201,7 @@ def test_bare_words_single_quotes_and_commas_at_the_end_are_made_strict() -> Non
     )
 
 
+@pytest.mark.slow
 @given(_DOCUMENTS, st.integers())
 def test_a_document_is_the_same_however_leniently_it_is_written(document: Any, seed: int) -> None:
     assert document == json.loads(strict(_written(document, Random(seed))))
@@ -304,6 +307,7 @@ def test_what_stands_nowhere_in_the_file_names_the_file_alone(path: Path) -> Non
     ]
 
 
+@pytest.mark.slow
 @settings(max_examples=200)
 @given(st.text(alphabet="{}[]<>:\"'\\,-.#\n abinputdims09;", max_size=80))
 def test_any_text_has_positions(text: str) -> None:

@@ -163,6 +163,7 @@ with open(sys.argv[1], "w+b") as file:
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("error", ["ENOSYS", "EPERM"])
 def test_memory_is_made_also_where_a_container_forbids_the_call(tmp_path: Path, error: str) -> None:
     file = tmp_path / "file"
@@ -199,6 +200,7 @@ def made_bytes(descriptor: int) -> int:
     return os.fstat(descriptor).st_blocks * 512
 
 
+@pytest.mark.slow
 def test_the_memory_of_a_gradual_segment_is_made_as_far_as_it_is_needed(clock: Clock) -> None:
     before = len(os.listdir("/proc/self/fd"))
     arena, allocation, other = gradual(clock, 64 << 20)
@@ -328,6 +330,7 @@ def test_a_block_wastes_little(size: int) -> None:
     assert size <= room <= max(PAGE, size + size // 8 + PAGE)
 
 
+@pytest.mark.slow
 @settings(max_examples=60)
 @given(st.lists(st.tuples(st.integers(0, 30), st.integers(1, 700_000)), max_size=80))
 def test_whatever_is_taken_and_freed_all_of_it_comes_back(steps: list[tuple[int, int]]) -> None:

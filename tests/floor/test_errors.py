@@ -154,6 +154,7 @@ def test_a_reason_is_followed_through_local_variables() -> None:
     assert [*wrong, *right] == list(_made_in(tree))
 
 
+@pytest.mark.slow
 def test_each_reason_is_made_with_the_values_of_its_kind() -> None:
     made = list(_made())
 
@@ -161,6 +162,7 @@ def test_each_reason_is_made_with_the_values_of_its_kind() -> None:
     assert [] == [where for where, kind, values in made if values != set(kind.values)]
 
 
+@pytest.mark.slow
 @pytest.mark.addons
 def test_each_kind_is_made_somewhere() -> None:
     used = {

@@ -142,6 +142,7 @@ def test_a_flood_of_one_kind_is_cut_and_counted() -> None:
     assert '"left out 1 more lines like those before"' == lines()[-1]
 
 
+@pytest.mark.slow
 def test_letters_that_show_nothing_or_turn_others_around_are_escaped() -> None:
     kinds = {"Cc", "Cf", "Zl", "Zp"}
     hidden = [c for c in map(chr, range(sys.maxunicode + 1)) if unicodedata.category(c) in kinds]

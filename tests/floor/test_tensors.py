@@ -25,6 +25,7 @@ from zmqtriton_floor.wire import Reference, RequestBody, Tensor
 
 # ----------------------------------------------------------------------------- tensors
 # Datatypes and the BYTES codec.
+@pytest.mark.slow
 @given(st.lists(st.binary(max_size=40), max_size=20))
 def test_bytes_elements_go_there_and_back(elements: list[bytes]) -> None:
     array = np.array([*elements, None], dtype=np.object_)[:-1]

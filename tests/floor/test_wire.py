@@ -190,6 +190,7 @@ def test_random_bytes_are_refused_or_decode_and_never_do_worse(data: bytes) -> N
             continue
 
 
+@pytest.mark.slow
 def test_mutated_messages_are_refused_or_decode_and_never_do_worse() -> None:
     chance = random.Random(1)
     frames = [wire.encode(m) for m in SAMPLES]

@@ -191,6 +191,7 @@ def test_what_an_earlier_read_has_left_is_no_part_of_a_length(bound: Bound) -> N
     assert [6000, 5000, 300] == [len(frame) for frame in frames]
 
 
+@pytest.mark.slow
 def test_a_dealer_of_libzmq_is_served(bound: Bound) -> None:
     context: Any = zmq.Context()
     peer = context.socket(zmq.DEALER)

@@ -44,6 +44,7 @@ def read(descriptor: int, enough: Callable[[str], bool]) -> str:
     return text
 
 
+@pytest.mark.slow
 def test_what_nobody_reads_holds_nobody_up_and_is_counted(ends: tuple[int, int]) -> None:
     reading, writing = ends
     outlet = LogOutlet(writing)
@@ -140,6 +141,7 @@ def test_where_no_thread_can_begin_lines_are_written_all_the_same(tmp_path: Path
     assert "x" * 9_999 in ran[0]
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("no_thread")
 def test_without_a_thread_what_nobody_reads_holds_nobody_up_either(ends: tuple[int, int]) -> None:
     reading, writing = ends

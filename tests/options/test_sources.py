@@ -50,6 +50,7 @@ def problem_of(**places: Any) -> str:
 refusal = partial(refusals.refusal, OptionError, started)
 
 
+@pytest.mark.slow
 def test_each_option_may_stand_in_a_file_and_in_a_variable() -> None:
     for name, option in OPTIONS_BY_NAME.items():
         in_file = f'{name} = ["x"]' if option.arity is Arity.REPEATABLE else f'{name} = "x"'

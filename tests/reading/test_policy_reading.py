@@ -185,6 +185,7 @@ def world() -> Iterator[World]:
     segments.close()
 
 
+@pytest.mark.slow
 @pytest.mark.row("L22")
 def test_a_process_that_grows_beyond_its_limit_is_reported_once(world: World) -> None:
     world.tell("60")
@@ -625,6 +626,7 @@ def test_what_is_named_passes(named: tuple[str, ...], left: list[str]) -> None:
 # Readings of processes and processors.
 
 
+@pytest.mark.slow
 def test_a_process_that_computes_has_had_some_of_a_processor_and_wants_more() -> None:
     with subprocess.Popen([sys.executable, "-c", "while True: pass"]) as process:
         try:

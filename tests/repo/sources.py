@@ -51,15 +51,10 @@ def modules() -> dict[str, Path]:
             if not package.name.isidentifier():
                 continue  # the repository that `make run` has made
             for path in sorted(package.rglob("*.py")):
-                inside = path.relative_to(root).parts
-                if (
-                    "demo/models" in str(path)
-                    or "examples" in inside[:-2]
-                    or "tests" in inside[:-1]
-                ):
-                    continue
                 parts = path.relative_to(root).with_suffix("").parts
-                files[".".join(parts[:-1] if parts[-1] == "__init__" else parts)] = path
+                is_of_users = "demo/models" in str(path) or "examples" in parts[:-2]
+                if not is_of_users and "tests" not in parts[:-1]:
+                    files[".".join(parts[:-1] if parts[-1] == "__init__" else parts)] = path
     return files
 
 

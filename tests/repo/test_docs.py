@@ -17,15 +17,19 @@ from zmqtriton.ctl.main import cli
 
 CHANGELOG = (ROOT / "CHANGELOG.md").read_text("utf-8")
 ARCHITECTURE = (ROOT / "ARCHITECTURE.md").read_text("utf-8")
-_ROOTS: tuple[str, ...] = (
+_ROOTS = (
     "",
     "zmqtriton",
     "stub/zmqtriton_floor",
     "stub",
     "frontends/zmqtriton_frontends",
+    "standard",
+    "extras",
+    "standard/zmqtriton_standard",
+    "extras/zmqtriton_extras",
+    "standard/zmqtriton_standard/tools",
+    "stub/zmqtriton_stub",
 )
-_ROOTS += ("standard", "extras", "standard/zmqtriton_standard", "extras/zmqtriton_extras")
-_ROOTS += ("standard/zmqtriton_standard/tools",)
 #: `module.Class.method` and `module.function`, as ARCHITECTURE.md writes them.
 _DECISIONS = (ROOT / "docs" / "decisions.md").read_text("utf-8")
 _NAMES = sorted(set(re.findall(r"`([a-z_]+(?:\.[A-Za-z_]+)+)`", ARCHITECTURE + _DECISIONS)))
@@ -48,7 +52,7 @@ _OTHER_PAGES = {
 def _module(parts: list[str]) -> tuple[Path, list[str]] | None:
     """The file that the first parts name, and the parts within it."""
     for end in range(len(parts), 0, -1):
-        for root in (*_ROOTS, "stub/zmqtriton_stub"):
+        for root in _ROOTS:
             path = ROOT.joinpath(root, *parts[:end])
             for file in (path.with_suffix(".py"), path / "__init__.py"):
                 if file.is_file():

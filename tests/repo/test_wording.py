@@ -71,9 +71,6 @@ CLAUSES = {
 }
 #: Words of all handwritten pages together.
 MAX_WORDS = 90_680
-#: How many are left: in pages for readers, in texts that the programs print, and in first lines
-#: of docstrings. These numbers may only fall.
-LEFT = {"pages": 0, "texts": 0, "docstrings": 0}
 
 
 def clauses(text: str) -> list[str]:
@@ -120,37 +117,30 @@ def printed_texts() -> Iterator[tuple[Path, int, str]]:
                 and isinstance(node.body[0], ast.Expr)
             }
             for node in nodes_of(tree):
-                if not isinstance(node, ast.Constant) or id(node) in documents:
-                    continue
-                if isinstance(node.value, str) and len(node.value.split()) > 3:
-                    yield path.relative_to(ROOT), node.lineno, node.value
+                text = node.value if isinstance(node, ast.Constant) else ""
+                if isinstance(text, str) and len(text.split()) > 3 and id(node) not in documents:
+                    yield path.relative_to(ROOT), getattr(node, "lineno", 0), text
 
 
 def test_pages_name_the_thing_that_acts() -> None:
-    counted = [
+    assert [] == [
         f"{page.relative_to(ROOT)}: {one}" for page in pages() for one in clauses(prose_of(page))
     ]
 
-    assert len(counted) <= LEFT["pages"], counted
-
 
 def test_printed_texts_name_the_thing_that_acts() -> None:
-    counted = [
+    assert [] == [
         f"{path}:{line}: {one}" for path, line, text in printed_texts() for one in clauses(text)
     ]
 
-    assert len(counted) <= LEFT["texts"], counted
-
 
 def test_docstrings_name_the_thing_that_acts() -> None:
-    counted = [
+    assert [] == [
         f"{path} {name}: {one}"
         for path, name, text in docstrings()
         if path.parts[0] != "tests"
         for one in clauses(text.splitlines()[0])
     ]
-
-    assert len(counted) <= LEFT["docstrings"], counted
 
 
 def test_handwritten_pages_are_short_enough_to_be_read() -> None:

@@ -118,6 +118,21 @@ def test_a_file_is_left_out_by_its_marks(
     ]
 
 
+@pytest.mark.parametrize(("is_quick", "run"), [(True, ["smoke"]), (False, ["slow", "smoke"])])
+def test_single_tests_that_are_slow_are_left_out_of_the_quick_run(
+    is_quick: bool, run: list[str]
+) -> None:
+    items: list[Any] = [
+        SimpleNamespace(name=mark, get_closest_marker=mark.__eq__) for mark in ("slow", "smoke")
+    ]
+    hook = SimpleNamespace(pytest_deselected=lambda items: None)
+    config = SimpleNamespace(getoption={"--quick": is_quick}.get, hook=hook)
+
+    tiers.pytest_collection_modifyitems(cast(Any, config), items)
+
+    assert run == [item.name for item in items]
+
+
 def test_each_file_is_of_one_share(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(needs, "ROOT", tmp_path)
     monkeypatch.setattr(needs, "TEST_FOLDERS", (tmp_path,))

@@ -10,7 +10,8 @@ to users. Without `--tier` both run.
 `--share=2/10` leaves a tenth of the files, whichever others there are.
 
 `--quick` leaves out the folders of SLOW and each file that is `system`, `slow` or `long` as a
-whole. Such files are not even imported: marks of a whole file are read from its text.
+whole, and tests that are. Such files are not even imported: marks of a whole file are read from
+its text.
 """
 
 from __future__ import annotations
@@ -81,11 +82,12 @@ def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     tier, extras = config.getoption("--tier"), config.getoption("--extras")
+    slow = _SLOW_MARKS if config.getoption("--quick") else ()
 
     def is_run(item: pytest.Item) -> bool:
         is_of_tier = not tier or (tier == LONG) == bool(item.get_closest_marker(LONG))
         is_left_out = extras and is_of_extra(item.path) and not item.get_closest_marker(SMOKE)
-        return is_of_tier and not is_left_out
+        return is_of_tier and not is_left_out and not any(map(item.get_closest_marker, slow))
 
     run, left_out = list[pytest.Item](), list[pytest.Item]()
     for item in items:

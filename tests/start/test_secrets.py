@@ -103,6 +103,7 @@ def test_who_checks_a_key_is_told_it_and_nobody_else() -> None:
 _FILES = ("server_cert", "server_key", "root_cert")
 
 
+@pytest.mark.slow
 def test_ps_shows_no_key() -> None:
     program = (
         "import sys; from zmqtriton.options import parse;"

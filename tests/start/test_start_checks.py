@@ -48,6 +48,7 @@ def test_a_server_that_can_start_has_none(tmp_path: Path) -> None:
     assert not log.exists()
 
 
+@pytest.mark.slow
 def test_all_are_told(tmp_path: Path, taken: int) -> None:
     tls = ("--http-use-ssl=true", "--http-server-cert=/no/cert", "--http-server-key=/no/key")
     words = (
@@ -76,6 +77,7 @@ def test_all_are_told(tmp_path: Path, taken: int) -> None:
     assert all(map(str.startswith, texts, beginnings)), texts
 
 
+@pytest.mark.slow
 def test_a_port_of_a_running_server_is_no_problem_and_another_beside_it_is(
     tmp_path: Path, taken: int
 ) -> None:
@@ -270,6 +272,7 @@ def _start(limit: str) -> str:
     return done.stdout
 
 
+@pytest.mark.slow
 def test_a_limit_of_file_sizes_is_no_matter_of_a_seccomp_profile() -> None:
     text = _start("-f 0")
 
@@ -277,6 +280,7 @@ def test_a_limit_of_file_sizes_is_no_matter_of_a_seccomp_profile() -> None:
     assert "seccomp" not in text
 
 
+@pytest.mark.slow
 def test_a_limit_of_file_sizes_that_may_be_raised_is_none() -> None:
     assert "failed to stat file /nowhere" in _start("-S -f 0")
 
@@ -291,6 +295,7 @@ def test_an_event_descriptor_that_cannot_be_had_is_named(monkeypatch: pytest.Mon
     assert text.startswith("eventfd() does not work here: Function not implemented (kernel ")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("module", ["zmqtriton", "zmqtriton.ctl.main"])
 def test_a_python_without_ctypes_is_one_sentence(tmp_path: Path, module: str) -> None:
     (tmp_path / "_ctypes.py").write_text("raise ImportError(\"No module named '_ctypes'\")\n")

@@ -149,6 +149,7 @@ def _state() -> dict[str, Any]:
     }
 
 
+@pytest.mark.slow
 def test_it_leaves_nothing_in_the_process() -> None:
     rehearse()  # what is made once is not what is left each time
     before = _state()

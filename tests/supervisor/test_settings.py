@@ -162,6 +162,7 @@ def _names_read() -> set[str]:
     return names
 
 
+@pytest.mark.slow
 @pytest.mark.addons
 @pytest.mark.extra("clouds", "fleet")
 def test_each_field_has_a_reader() -> None:

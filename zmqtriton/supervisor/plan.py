@@ -14,7 +14,7 @@ from contextlib import AbstractContextManager, nullcontext
 from functools import partial
 from typing import Any, TypeVar
 
-from zmqtriton.supervisor.actions import Action, Log
+from zmqtriton.supervisor.actions import Action, InBackground, Log
 from zmqtriton.supervisor.story import Promise, Ready, Scope, Story
 from zmqtriton_floor.errors import DeadlineExceeded, ZmqTritonError
 
@@ -113,6 +113,10 @@ class Plan:
             late = DeadlineExceeded(f"no answer within {within_s:g} s")
             answer.at_end(self.call_later(within_s, lambda: self.answer(ticket, late)).cancel)
         return answer
+
+    def in_background(self, call: Callable[[], Any]) -> Promise[Any]:
+        """Call a function that may be slow, and raises nothing, in a thread."""
+        return self.ask(lambda ticket: InBackground(ticket, call))
 
     def forget(self, ticket: int) -> None:
         """Expect the answer no more."""

@@ -6,7 +6,7 @@ started before their GPU was shared are not clients until they are replaced.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from functools import partial
 from typing import Any
 
@@ -16,7 +16,6 @@ from zmqtriton.sdk.supervisor import (
     Feature,
     Generation,
     StubPlace,
-    actions,
 )
 from zmqtriton_extras.mps import Options, daemon
 from zmqtriton_extras.mps.settings import AUTO, GpuShare
@@ -65,11 +64,8 @@ class MpsDaemon(Feature):
         instances = (one for generation in generations for one in generation.instances)
         return [one for one in instances if one.is_alive and one.slot.kind == "GPU"]
 
-    def _in_background(self, call: Callable[[], Any]) -> Any:
-        return self._plan.ask(lambda ticket: actions.InBackground(ticket, call))
-
     async def _start(self) -> None:
-        self._daemon = await self._in_background(partial(daemon.start, self._directory))
+        self._daemon = await self._plan.in_background(partial(daemon.start, self._directory))
         if self._daemon.problem:
             self._plan.log("E", f"{self._daemon.problem}; processes take turns on GPUs instead")
 
@@ -78,11 +74,13 @@ class MpsDaemon(Feature):
             self._plan.tell(self._look())
 
     async def _look(self) -> None:
-        self._clients = await self._in_background(partial(daemon.read_clients, self._directory))
+        self._clients = await self._plan.in_background(
+            partial(daemon.read_clients, self._directory)
+        )
 
     def stop(self) -> None:
         if self._daemon is not None and self._daemon.guard is not None:
-            self._in_background(partial(daemon.end, self._daemon.guard))
+            self._plan.in_background(partial(daemon.end, self._daemon.guard))
 
     def describe(self, counts: Iterable[Mapping[str, Any]]) -> dict[str, Any]:
         """Return the instances that should be clients of the daemon, and whether they are."""

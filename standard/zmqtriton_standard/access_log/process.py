@@ -19,7 +19,7 @@ from zmqtriton.sdk.frontend import Gateway
 from zmqtriton.sdk.lines.receiver import Receiver
 from zmqtriton.sdk.process import prctl, run_local
 from zmqtriton_standard.access_log.options import QUESTION, SERVICE
-from zmqtriton_standard.metrics.model_metrics import head
+from zmqtriton_standard.metrics.model_metrics import family, text_of
 
 _log = logging.getLogger(__name__)
 
@@ -138,8 +138,7 @@ class AccessLogService(Receiver):
     def figures(self) -> str:
         """Return the text for the page of metrics."""
         text = "Lines of the access log that were not written"
-        lines = [*head(_LINES, text, "counter"), f"{_LINES} {self._unsent + self.file.dropped}"]
-        return "".join(f"{line}\n" for line in lines)
+        return text_of(family(_LINES, text, "counter", [({}, self._unsent + self.file.dropped)]))
 
 
 class _Connection(asyncio.Protocol):

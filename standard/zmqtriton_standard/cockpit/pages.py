@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import gzip
 from collections.abc import Sequence
+from functools import cache
 from pathlib import Path
 from types import ModuleType
 
@@ -66,7 +67,6 @@ class Pages:
     def __init__(self, *directories: Path) -> None:
         paths = [path for directory in directories for path in directory.glob("*.*")]
         self._files = {path.name: path.read_bytes() for path in paths if path.suffix in _TYPES}
-        self._packed = {name: gzip.compress(data, mtime=0) for name, data in self._files.items()}
 
     def routes(self) -> list[Route]:
         return [
@@ -95,9 +95,15 @@ class Pages:
         resp.content_type = _TYPES[Path(file).suffix]
         if "gzip" in (req.header(b"accept-encoding") or ""):
             resp.set_header("Content-Encoding", "gzip")
-            resp.data = self._packed[file]
+            resp.data = _packed(self._files[file])
         else:
             resp.data = self._files[file]
+
+
+@cache
+def _packed(data: bytes) -> bytes:
+    """Return a file compressed; only for browsers, so not before one asks."""
+    return gzip.compress(data, mtime=0)
 
 
 def wants_html(accept: str) -> bool:

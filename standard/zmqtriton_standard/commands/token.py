@@ -21,6 +21,35 @@ from zmqtriton.sdk.wire import Grant
 _PREFIX = "zmqt_"
 _RANDOM_BYTES = 32
 _MODE = 0o600
+#: Options of a new token that limit it: field of the grant, form, and help.
+_LIMITS = (
+    (
+        "expires",
+        "DAY",
+        "last day on which it is valid, in UTC, such as 2027-01-31 (default: never)",
+    ),
+    (
+        "requests_per_second",
+        "N",
+        "inferences that it may ask for, with bursts of a second (default: any number)",
+    ),
+    (
+        "concurrency",
+        "N",
+        "inferences that may be unanswered at a time (default: any number)",
+    ),
+    (
+        "highest_priority",
+        "LEVEL",
+        "level before which its inferences never come; 1 is the first (default: any)",
+    ),
+    (
+        "tokens_per_minute",
+        "N",
+        "tokens of text of its prompts and answers; the server needs --token-metrics "
+        "(default: any number)",
+    ),
+)
 
 
 def run_token(words: list[str]) -> int:
@@ -56,41 +85,14 @@ def _parser() -> argparse.ArgumentParser:
         type=Grant.reader("models"),
         help="models that it is for, with commas between them; may have * and ? (default: all)",
     )
-    new.add_argument(
-        "--expires",
-        metavar="DAY",
-        type=Grant.reader("expires"),
-        help="last day on which it is valid, in UTC, such as 2027-01-31 (default: never)",
-    )
-    new.add_argument(
-        "--requests-per-second",
-        metavar="N",
-        type=Grant.reader("requests_per_second"),
-        default=0.0,
-        help="inferences that it may ask for, with bursts of a second (default: any number)",
-    )
-    new.add_argument(
-        "--concurrency",
-        metavar="N",
-        type=Grant.reader("concurrency"),
-        default=0,
-        help="inferences that may be unanswered at a time (default: any number)",
-    )
-    new.add_argument(
-        "--highest-priority",
-        metavar="LEVEL",
-        type=Grant.reader("highest_priority"),
-        default=0,
-        help="level before which its inferences never come; 1 is the first (default: any)",
-    )
-    new.add_argument(
-        "--tokens-per-minute",
-        metavar="N",
-        type=Grant.reader("tokens_per_minute"),
-        default=0,
-        help="tokens of text of its prompts and answers; the server needs --token-metrics "
-        "(default: any number)",
-    )
+    for name, metavar, text in _LIMITS:
+        new.add_argument(
+            f"--{name.replace('_', '-')}",
+            metavar=metavar,
+            type=Grant.reader(name),
+            default=Grant._field_defaults[name],
+            help=text,
+        )
     new.set_defaults(run=_make)
     listing = verbs.add_parser("list", help="show the tokens of a file")
     listing.set_defaults(run=_list)

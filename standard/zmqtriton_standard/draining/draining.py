@@ -83,7 +83,6 @@ class Draining(Feature):
         super().__init__(core)
         self._core = core
         #: Seconds between a request to stop and the stop: the server serves, but is not ready.
-        self._core = core
         self._exit_drain_s = core.policy.options_of(DrainingOptions).exit_drain_secs
         self._drained: dict[Key, _Drained] = {}
         #: The outcomes of those that are over.
@@ -248,14 +247,11 @@ class Draining(Feature):
     async def _watch(self) -> None:
         """Request the number of open requests again and again, as long as something drains."""
         self._is_polling = True
-        while self._has_draining():
+        while any(one.drain.phase is DrainPhase.DRAINING for one in self._drained.values()):
             self._begun = Promise()
             self._observe(await self._counts.request())
             await self._plan.within(POLL_S, self._begun)
         self._is_polling = False
-
-    def _has_draining(self) -> bool:
-        return any(one.drain.phase is DrainPhase.DRAINING for one in self._drained.values())
 
     def _observe(self, report: dict[str, Any]) -> None:
         now_s = self._plan.now_s

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from zmqtriton.sdk.process import available_bytes
-from zmqtriton.sdk.supervisor import CoreParts, Generation, HelperOwner, Plan, Promise, actions
+from zmqtriton.sdk.supervisor import CoreParts, Generation, HelperOwner, Plan, Promise
 from zmqtriton.sdk.wire import Reason
 from zmqtriton_standard.memory.readings import (
     family,
@@ -107,5 +107,4 @@ class ModelProcesses(HelperOwner):
             for one in generation.instances:
                 if one.is_alive and one.slot.kind == "GPU" and one.slot.device in models_by_gpu:
                     models_by_gpu[one.slot.device].add(name)
-        question = MemoryQuestion(model_by_pid, models_by_gpu, forks)
-        return self._plan.ask(lambda ticket: actions.InBackground(ticket, question))
+        return self._plan.in_background(MemoryQuestion(model_by_pid, models_by_gpu, forks))

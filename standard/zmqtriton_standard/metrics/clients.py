@@ -9,7 +9,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
-from zmqtriton_standard.metrics.model_metrics import family
+from zmqtriton_standard.metrics.model_metrics import family, text_of
 
 _CONNECTIONS = "connections"
 #: Not the counter's name without its `_total`, which OpenMetrics has for the same family.
@@ -51,12 +51,13 @@ def render(status: Mapping[str, Any], own_refusals: Mapping[str, int]) -> str:
             for reason, count in own_refusals.items()
         ),
     ]
-    lines = [
-        *_memory(status["processes"]),
-        *_connections(status["processes"]),
-        *_counters(counters),
-    ]
-    return "".join(f"{line}\n" for line in lines)
+    return text_of(
+        [
+            *_memory(status["processes"]),
+            *_connections(status["processes"]),
+            *_counters(counters),
+        ]
+    )
 
 
 def _memory(processes: Iterable[Mapping[str, Any]]) -> Iterator[str]:

@@ -10,7 +10,7 @@ from typing import Any
 
 from zmqtriton_standard.metrics import latencies
 from zmqtriton_standard.metrics.machine import Machine
-from zmqtriton_standard.metrics.model_metrics import Family, Series, family
+from zmqtriton_standard.metrics.model_metrics import Family, Series, family, text_of
 
 #: Content type that Triton sends; Prometheus reads one without a version as 0.0.4.
 CONTENT_TYPE = "text/plain; charset=utf-8"
@@ -132,7 +132,7 @@ def render(
         if has_latencies or not each.is_latency:
             lines += _family(each, of)
     lines += [*latencies.first_responses(all_series), *latencies.summaries(all_series)]
-    return "".join(f"{line}\n" for line in lines)
+    return text_of(lines)
 
 
 def render_machine(machine: Machine | None, cache: Mapping[str, Any]) -> str:

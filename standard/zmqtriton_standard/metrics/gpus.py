@@ -15,7 +15,7 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-from zmqtriton_standard.metrics.model_metrics import Family
+from zmqtriton_standard.metrics.model_metrics import Family, text_of
 
 _log = logging.getLogger(__name__)
 
@@ -166,7 +166,7 @@ class Gpus:
         readings = self._readings  # a thread puts others in their place
         if self._now_s() - self._found_at_s > self._fresh_s:
             return ""
-        lines = (
+        return text_of(
             line
             for each in _FAMILIES
             for line in each.lines(
@@ -175,4 +175,3 @@ class Gpus:
                 if each.name in values
             )
         )
-        return "".join(f"{line}\n" for line in lines)

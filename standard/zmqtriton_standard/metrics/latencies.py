@@ -20,6 +20,7 @@ from zmqtriton_standard.metrics.model_metrics import (
     histogram,
     labels_text,
     number,
+    text_of,
 )
 
 _FIRST_RESPONSE = "nv_inference_first_response_histogram_ms"
@@ -90,7 +91,7 @@ def render_request_times(all_series: list[Series]) -> str:
         sum_s = int(series.stat["inference_stats"]["success"]["ns"]) / 1e9
         of = {"buckets": metrics.REQUEST_BOUNDS_S, "counts": series.own["times"], "value": sum_s}
         lines += histogram(_REQUEST, {"labels": series.labels, **of})
-    return "".join(f"{line}\n" for line in lines)
+    return text_of(lines)
 
 
 def summaries(all_series: list[Series]) -> Iterator[str]:
@@ -113,8 +114,7 @@ def _summary(name: str, series: Series, of: dict[str, Any]) -> Iterator[str]:
 
 
 def render_turns(status: Mapping[str, Any]) -> str:
-    lines = [*_longest(status["processes"]), *_all(status.get("turns", ()))]
-    return "".join(f"{line}\n" for line in lines)
+    return text_of([*_longest(status["processes"]), *_all(status.get("turns", ()))])
 
 
 def _longest(processes: Iterable[Mapping[str, Any]]) -> Iterator[str]:

@@ -30,6 +30,11 @@ def render(families: list[dict[str, Any]]) -> str:
                 lines += histogram(name, series)
             else:
                 lines.append(f"{name}{_labels(series['labels'])} {number(series['value'])}")
+    return text_of(lines)
+
+
+def text_of(lines: Iterable[str]) -> str:
+    """Return the text of lines, each with its end."""
     return "".join(f"{line}\n" for line in lines)
 
 

@@ -15,7 +15,7 @@ from typing import Any
 
 from zmqtriton.sdk.frontend import not_after_s
 from zmqtriton_standard.metrics.machine import MachineLoad
-from zmqtriton_standard.metrics.model_metrics import Series, family
+from zmqtriton_standard.metrics.model_metrics import Series, family, text_of
 from zmqtriton_standard.metrics.processes import Key, ModelUse, Use
 
 #: Instances in these states end for good.
@@ -82,7 +82,7 @@ def render_models(
     for name, kind, text, of, value in families:
         lines += _family(name, text, kind, ((series.labels, value(series)) for series in of))
     lines += _executions(all_series, status["processes"])
-    return "".join(f"{line}\n" for line in lines)
+    return text_of(lines)
 
 
 def _executions(all_series: list[Series], processes: Iterable[Mapping[str, Any]]) -> Iterator[str]:
@@ -96,15 +96,20 @@ def _executions(all_series: list[Series], processes: Iterable[Mapping[str, Any]]
         and process["pid"]
         and (series := by_version.get((process["model"], str(process["version"]))))
     )
-    text = "Time since the oldest execution of an instance began; 0 if it executes nothing"
-    yield from _family("oldest_execution_seconds", text, "gauge", executing)
+    yield from _family(
+        "oldest_execution_seconds",
+        "Time since the oldest execution of an instance began; 0 if it executes nothing",
+        "gauge",
+        executing,
+    )
     usual = (
         (series.labels, usual_ns / 1e9)
         for series in all_series
         if (usual_ns := series.own.get("usual_execution_ns", 0))
     )
-    text = "Mean time of the last executions"
-    yield from _family("usual_execution_seconds", text, "gauge", usual)
+    yield from _family(
+        "usual_execution_seconds", "Mean time of the last executions", "gauge", usual
+    )
 
 
 def _request_families(all_series: list[Series]) -> _Families:
@@ -267,14 +272,15 @@ def render_refusals(all_series: list[Series]) -> str:
         for series in all_series
         for reason, count in series.own.get("refusals", {}).items()
     )
-    lines = _family(
-        "model_refused_requests_total",
-        "Inferences refused for a limit of the server or of the model",
-        "counter",
-        samples,
-        is_optional=True,
+    return text_of(
+        _family(
+            "model_refused_requests_total",
+            "Inferences refused for a limit of the server or of the model",
+            "counter",
+            samples,
+            is_optional=True,
+        )
     )
-    return "".join(f"{line}\n" for line in lines)
 
 
 def render_load(load: MachineLoad) -> str:
@@ -282,48 +288,51 @@ def render_load(load: MachineLoad) -> str:
     if not load.waited_s:
         return ""
     share = (load.last.neighbours_cpu_percent or 0.0) / 100
-    lines = [
-        *_family(
-            "pressure_seconds_total",
-            "Time in which a process of the machine waited for a resource",
-            "counter",
-            _by("resource", load.waited_s),
-        ),
-        *_family(
-            "neighbours_cpu_ratio",
-            "Share of the CPU of other programs, where CPU is short [0.0 - 1.0]",
-            "gauge",
-            [({}, share)],
-        ),
-    ]
-    return "".join(f"{line}\n" for line in lines)
+    return text_of(
+        [
+            *_family(
+                "pressure_seconds_total",
+                "Time in which a process of the machine waited for a resource",
+                "counter",
+                _by("resource", load.waited_s),
+            ),
+            *_family(
+                "neighbours_cpu_ratio",
+                "Share of the CPU of other programs, where CPU is short [0.0 - 1.0]",
+                "gauge",
+                [({}, share)],
+            ),
+        ]
+    )
 
 
 def render_certificates(files: Mapping[str, str]) -> str:
     """Return the text for each service's certificate; "" without a readable one."""
     ends_s = {service: not_after_s(path) for service, path in files.items()}
     finite = {service: each for service, each in ends_s.items() if math.isfinite(each)}
-    lines = _family(
-        "certificate_not_after_seconds",
-        "When the certificate of a service ends, in seconds since 1970",
-        "gauge",
-        _by("service", finite),
-        is_optional=True,
+    return text_of(
+        _family(
+            "certificate_not_after_seconds",
+            "When the certificate of a service ends, in seconds since 1970",
+            "gauge",
+            _by("service", finite),
+            is_optional=True,
+        )
     )
-    return "".join(f"{line}\n" for line in lines)
 
 
 def render(broker: Mapping[str, Any], status: Mapping[str, Any]) -> str:
     """Return the text for the server: messages between our own processes, and shared memory."""
-    lines = [
-        *_server_families(broker, status),
-        *_rows(_TOKENS, broker.get("tokens", ()), lambda row: {"token": row["token"]}),
-        *_rows(_RESOURCES, broker.get("resources", ()), _labels_of_resource),
-        *_rows(_QUOTAS, status.get("quotas", ()), _labels_of_quota),
-        *_on_demand(status.get("on_demand", {})),
-        *_canaries(status.get("canaries", {})),
-    ]
-    return "\n".join(lines) + "\n"
+    return text_of(
+        [
+            *_server_families(broker, status),
+            *_rows(_TOKENS, broker.get("tokens", ()), lambda row: {"token": row["token"]}),
+            *_rows(_RESOURCES, broker.get("resources", ()), _labels_of_resource),
+            *_rows(_QUOTAS, status.get("quotas", ()), _labels_of_quota),
+            *_on_demand(status.get("on_demand", {})),
+            *_canaries(status.get("canaries", {})),
+        ]
+    )
 
 
 def _server_families(broker: Mapping[str, Any], status: Mapping[str, Any]) -> Iterator[str]:

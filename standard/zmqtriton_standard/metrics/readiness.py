@@ -11,7 +11,7 @@ from typing import Any
 
 from zmqtriton.sdk.frontend import Gateway
 from zmqtriton.sdk.wire import Reason
-from zmqtriton_standard.metrics.model_metrics import labels_text, model_labels
+from zmqtriton_standard.metrics.model_metrics import head, labels_text, model_labels, text_of
 
 _TROUBLE = "zmqtriton_model_trouble_info"
 _TROUBLE_TEXT = (
@@ -22,15 +22,14 @@ _SERVER, _MODEL = "zmqtriton_ready", "zmqtriton_model_ready"
 
 def render(gateway: Gateway) -> str:
     """Return the text; models that are unloaded, or wait for a first request, have no series."""
-    lines = [
-        f"# HELP {_SERVER} 1 if the server and all models that should serve can execute",
-        f"# TYPE {_SERVER} gauge",
-        f"{_SERVER} {int(gateway.catalogue.is_ready())}",
-        f"# HELP {_MODEL} 1 if a version that should serve can execute",
-        f"# TYPE {_MODEL} gauge",
-        *_models(gateway),
-    ]
-    return "".join(f"{line}\n" for line in lines)
+    return text_of(
+        [
+            *head(_SERVER, "1 if the server and all models that should serve can execute", "gauge"),
+            f"{_SERVER} {int(gateway.catalogue.is_ready())}",
+            *head(_MODEL, "1 if a version that should serve can execute", "gauge"),
+            *_models(gateway),
+        ]
+    )
 
 
 def _models(gateway: Gateway) -> Iterator[str]:
@@ -49,8 +48,7 @@ def render_troubles(
 ) -> str:
     """Return the text about troubles of models and processes."""
     lines = {f"{_TROUBLE}{_labels(row, config_of)} 1" for row in _rows(status)}
-    head = f"# HELP {_TROUBLE} {_TROUBLE_TEXT}", f"# TYPE {_TROUBLE} gauge"
-    return "".join(f"{line}\n" for line in (*head, *sorted(lines)))
+    return text_of([*head(_TROUBLE, _TROUBLE_TEXT, "gauge"), *sorted(lines)])
 
 
 def _rows(status: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:

@@ -81,17 +81,15 @@ class RepositoryRegistry(Feature):
         )
         verb = "registered" if is_registration else "unregistered"
         self._plan.log("I", f"Model repository {verb}: {path}")
-        self._forget(self._keys.pop(path, None))
+        row = self._keys.pop(path, None)
+        if row is not None and row[2] in self._models:
+            # the key's model is forgotten once it is unloaded
+            self._models[row[2]].history.is_directory_gone = True
         key = arguments.get("key")
         if is_registration and isinstance(key, str) and names:
             folder, model = next(iter(names.items()))
             self._keys[path] = key, folder, model
         return list(self._paths)
-
-    def _forget(self, row: tuple[str, str, str] | None) -> None:
-        """Forget the key's model of an unregistered directory once it is unloaded."""
-        if row is not None and row[2] in self._models:
-            self._models[row[2]].history.is_directory_gone = True
 
     def _known_keys(self) -> dict[str, dict[str, str]]:
         return {

@@ -111,15 +111,13 @@ class Sleeping(Feature, HelperOwner):
         if turn.waiting:
             return
         self._turns.remove(turn)
+        self._since_s.pop(turn.model, None)
         if turn.error is not None:
-            self._since_s.pop(turn.model, None)
             turn.result.fail(turn.error)
             return
         if turn.word == SLEEP:
             self._since_s[turn.model] = turn.at_s
             self._server.perform("slept", {"model": turn.model, "at_s": turn.at_s})
-        else:
-            self._since_s.pop(turn.model, None)
         turn.result(turn.count)
 
     # ---------------------------------------------------------- what is shown

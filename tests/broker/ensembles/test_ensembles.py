@@ -548,6 +548,7 @@ def _read(world: EnsembleHarness, responses: int) -> None:
     world.drain_outbox()
 
 
+@pytest.mark.slow
 def test_a_step_goes_on_while_its_bytes_come_and_the_client_reads(
     windowed: EnsembleHarness,
 ) -> None:

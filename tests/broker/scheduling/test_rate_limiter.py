@@ -270,6 +270,7 @@ def test_a_model_is_executed_at_its_pace() -> None:
     assert world.now < world.core.due_ns <= world.now + SECOND // 2
 
 
+@pytest.mark.slow
 @pytest.mark.row("L22")
 def test_a_fast_pace_is_kept_by_a_slow_clock() -> None:
     world = _world("1000")

@@ -462,6 +462,7 @@ def _kept(world: SequenceHarness) -> int:
     )
 
 
+@pytest.mark.slow
 def test_each_gets_its_slot_when_those_before_it_have_been_idle(wide: SequenceHarness) -> None:
     ids = _flood(wide, 2000)
     answered = 0
@@ -476,6 +477,7 @@ def test_each_gets_its_slot_when_those_before_it_have_been_idle(wide: SequenceHa
     assert 0 == _kept(wide)
 
 
+@pytest.mark.slow
 def test_nothing_is_kept_of_those_whose_clients_leave(wide: SequenceHarness) -> None:
     wide.cancel(F, *_flood(wide))
     wide.finish_batch(S)
@@ -485,6 +487,7 @@ def test_nothing_is_kept_of_those_whose_clients_leave(wide: SequenceHarness) -> 
     assert [wide.send(1, START)] == wide.executing_ids()
 
 
+@pytest.mark.slow
 def test_those_that_wait_too_long_are_refused_and_nothing_is_kept(world: SequenceHarness) -> None:
     ids = [world.send(number, START, timeout_us=1000) for number in range(1, MANY + 1)]
 
@@ -498,6 +501,7 @@ def test_those_that_wait_too_long_are_refused_and_nothing_is_kept(world: Sequenc
     assert 0 == _kept(world)
 
 
+@pytest.mark.slow
 def test_beyond_the_bound_of_the_model_they_are_refused_at_once_and_counted() -> None:
     config = {**sequence_config(), "parameters": {"max_requests": {"string_value": "100"}}}
     world = SequenceHarness(config)
@@ -510,6 +514,7 @@ def test_beyond_the_bound_of_the_model_they_are_refused_at_once_and_counted() ->
     assert MANY - 100 == int(row["inference_stats"]["fail"]["count"])
 
 
+@pytest.mark.slow
 def test_of_those_that_are_lost_only_so_many_are_remembered() -> None:
     world = SequenceHarness(sequence_config(slots=1))
     world.cancel(F, *_flood(world)[1:])

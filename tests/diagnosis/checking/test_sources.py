@@ -83,6 +83,7 @@ def test_methods_that_cannot_be_called_are_warned_of(
     assert [("warning", 2, text)] == facts_of(tmp_path, f"{CLASS}    {method}\n{execute}")
 
 
+@pytest.mark.slow
 def test_files_that_are_too_much_do_not_keep_others_from_being_read(tmp_path: Path) -> None:
     texts = {
         "chain": "x = a" + ".b" * 200_000,

@@ -428,6 +428,7 @@ def test_a_model_that_sleeps_and_its_memory_on_gpus_are_told() -> None:
 LONG_S = 60.0
 
 
+@pytest.mark.slow
 def test_directories_that_can_be_read_are_told(tmp_path: Path) -> None:
     directories = Directories([str(tmp_path), str(MODELS_DIRECTORY)])
 
@@ -435,6 +436,7 @@ def test_directories_that_can_be_read_are_told(tmp_path: Path) -> None:
     assert [] == directories.silent
 
 
+@pytest.mark.slow
 def test_errors_in_them_are_told(tmp_path: Path) -> None:
     (tmp_path / "wrong").mkdir()
     (tmp_path / "wrong/config.pbtxt").write_text("max_batch_size: one")
@@ -445,6 +447,7 @@ def test_errors_in_them_are_told(tmp_path: Path) -> None:
     assert f"{tmp_path}/wrong/config.pbtxt:1:17" == problems[0].place
 
 
+@pytest.mark.slow
 def test_nobody_waits_twice_for_a_file_system_that_does_not_answer(tmp_path: Path) -> None:
     shutil.copytree(MODELS_DIRECTORY / "add_sub", tmp_path / "source" / "add_sub")
     with SlowFiles(tmp_path / "source", tmp_path / "slow") as slow:

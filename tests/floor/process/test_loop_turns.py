@@ -146,6 +146,7 @@ def test_a_turn_that_waits_for_a_processor_is_not_said_to_be_endless(
     assert [] == caplog.records
 
 
+@pytest.mark.slow
 def test_a_thread_looks_where_another_one_stands() -> None:
     before = set(threading.enumerate())
     turns = LoopTurns()

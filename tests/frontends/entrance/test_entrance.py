@@ -333,6 +333,7 @@ async def test_a_model_is_found_before_there_is_a_request_as_far_as_the_token_go
     assert "m" == (await frontend.entrance.find("m", grant=None)).name
 
 
+@pytest.mark.slow
 @scenario(asyncio.run)
 async def test_responses_come_as_there_is_room_and_end_the_trace() -> None:
     frontend = Frontend()

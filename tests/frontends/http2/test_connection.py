@@ -289,6 +289,7 @@ def test_what_waits_for_the_rest_of_its_frame_or_block_is_counted(talk: Talk) ->
     assert len(h2.header_block("/x")) + 20 == talk.connection.reading.held_bytes
 
 
+@pytest.mark.slow
 def test_no_bytes_break_the_machine() -> None:
     random.seed(20)
     ended = 0
@@ -383,6 +384,7 @@ def test_a_length_must_be_that_of_the_data(
     assert ([] if is_right else [(1, frames.PROTOCOL_ERROR)]) == _resets(talk)
 
 
+@pytest.mark.slow
 def test_resets_that_a_client_causes_are_its_own(talk: Talk) -> None:
     talk.send(h2.settings_frame({}))
     # Each is refused for a window that overflows.

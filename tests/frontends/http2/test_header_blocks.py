@@ -36,6 +36,7 @@ class Blocks:
         return headers
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", range(3))
 def test_what_is_kept_is_what_the_table_says(seed: int) -> None:
     # A small table, so that entries are dropped all the time.
@@ -125,6 +126,7 @@ def _damaged_block(chance: random.Random) -> bytes:
     return bytes(block[: chance.choice((len(block), len(block), chance.randrange(len(block) + 1)))])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", range(4))
 def test_any_block_means_what_it_means_to_another_decoder(seed: int) -> None:
     chance, both = random.Random(seed), 0

@@ -28,6 +28,7 @@ print(faults_of_copies())
 """
 
 
+@pytest.mark.slow
 def test_copies_of_large_messages_take_no_fresh_pages() -> None:
     # When: what the program does ten times over has been done before
     done = subprocess.run(
@@ -154,6 +155,7 @@ print(held - before, freed - before, resident_mib() - before)
 """
 
 
+@pytest.mark.slow
 def test_holes_between_what_still_lives_go_back_to_the_kernel() -> None:
     done = subprocess.run(
         [sys.executable, "-c", _PROGRAM_OF_LOADS],

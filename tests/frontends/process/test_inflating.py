@@ -57,6 +57,7 @@ def test_small_bodies_are_free_and_clients_that_leave_are_forgotten() -> None:
     assert len(budgets._left) == 0
 
 
+@pytest.mark.slow
 def test_each_step_has_room_before_it_is_made() -> None:
     bomb, limit, held = zlib.compress(bytes(40 << 20)), 16 << 20, [0]
 
@@ -127,6 +128,7 @@ print((after - before) >> 10, size >> 20)
 """
 
 
+@pytest.mark.slow
 def test_messages_that_are_inflated_side_by_side_leave_few_holes() -> None:
     command = [sys.executable, "-c", _SIDE_BY_SIDE]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True)

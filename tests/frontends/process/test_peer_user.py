@@ -270,6 +270,7 @@ def port(tmp_path: Path) -> Port:
     return Port(tmp_path)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("first", ["cert", "key"])
 def test_while_certificate_and_key_do_not_fit_the_ones_before_serve(
     port: Port, first: str, caplog: pytest.LogCaptureFixture
@@ -291,6 +292,7 @@ def test_while_certificate_and_key_do_not_fit_the_ones_before_serve(
     assert der_of(renewed) == port.shake_hands(renewed)
 
 
+@pytest.mark.slow
 def test_an_authority_that_was_replaced_signs_for_nobody(port: Port, tmp_path: Path) -> None:
     other = Authority(tmp_path / "other", "other")
     stranger, friend = other.issue("client"), port.authority.issue("client")
@@ -304,6 +306,7 @@ def test_an_authority_that_was_replaced_signs_for_nobody(port: Port, tmp_path: P
     assert not port.shake_hands(friend)
 
 
+@pytest.mark.slow
 def test_files_that_did_not_change_are_read_once(port: Port) -> None:
     before = port.handshakes.context
 

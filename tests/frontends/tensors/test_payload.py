@@ -538,6 +538,7 @@ run(test)
 """
 
 
+@pytest.mark.slow
 def test_the_first_large_response_does_not_keep_the_loop_for_an_import() -> None:
     command = [sys.executable, "-c", _FIRST_RESPONSE]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True)

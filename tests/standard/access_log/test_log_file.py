@@ -29,6 +29,7 @@ def write_until_there(file: LogFile, path: Path) -> None:
     end(file)
 
 
+@pytest.mark.slow
 def test_lines_are_appended_and_a_file_that_was_moved_is_made_anew(tmp_path: Path) -> None:
     path, moved = tmp_path / "log", tmp_path / "log.1"
     path.write_bytes(b"before\n")
@@ -86,6 +87,7 @@ def test_a_file_that_cannot_be_is_told_at_the_start(
     assert (obstacle and f"'--access-log={path}': {obstacle.format(folder=tmp_path)}") == text
 
 
+@pytest.mark.slow
 def test_a_directory_that_was_deleted_is_made_again(tmp_path: Path) -> None:
     path = tmp_path / "logs" / "log"
     path.parent.mkdir()

@@ -98,6 +98,7 @@ def test_what_cannot_be_done_changes_nothing(
     assert before == file.read_bytes()
 
 
+@pytest.mark.slow
 def test_commands_at_the_same_time_lose_nothing(file: Path) -> None:
     names = [f"name{number}" for number in range(3)]
 
@@ -112,6 +113,7 @@ def test_commands_at_the_same_time_lose_nothing(file: Path) -> None:
     assert names == sorted(grant.name for grant in token_file.Grant.read_all(str(file)))
 
 
+@pytest.mark.slow
 def test_the_line_for_python_makes_a_client(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -161,6 +161,7 @@ def others(temporary: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[list[Fa
         server.close()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "answers",
     [
@@ -183,6 +184,7 @@ def test_what_is_stopped_or_no_such_server_hides_no_other(
     assert (0, "") == (shown.exit_code, shown.stderr)
 
 
+@pytest.mark.slow
 def test_a_time_out_is_told_as_one(others: list[FakeServer]) -> None:
     refused = run("--server", "mute", "status")
 

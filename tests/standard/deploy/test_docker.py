@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from typing import Any
 
+import pytest
 import yaml
 
 from tests.releases.test_packaging import installed_beside, shipped_files
@@ -54,6 +55,7 @@ def test_what_runs_is_no_shell_that_would_keep_signals() -> None:
     assert health.value.endswith('CMD ["zmqtriton-ctl", "wait", "--timeout", "0"]')
 
 
+@pytest.mark.slow
 def test_the_context_has_what_a_wheel_is_made_of_and_no_more() -> None:
     paths = {str(path) for path in context_files(ROOT, FILES / "Dockerfile.dockerignore")}
 

@@ -51,6 +51,7 @@ def test_the_models_have_nothing_against_any_of_them(
     assert any("extra: V1RollingUpdateDeployment has no such field" in line for line in texts)
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(shutil.which("kubectl") is None, reason="kubectl is missing")
 def test_kubectl_builds_the_files_with_everything_that_may_be_added(tmp_path: Path) -> None:
     shutil.copytree(KUBERNETES, tmp_path / "k")

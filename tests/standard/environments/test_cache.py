@@ -106,6 +106,7 @@ def test_what_a_dead_maker_left_is_swept_and_what_is_being_made_is_not(tmp_path:
     assert (tmp_path / BUILT / "living").exists()
 
 
+@pytest.mark.slow
 def test_a_maker_that_is_killed_holds_nobody_up(tmp_path: Path) -> None:
     code = (
         "import os, sys; from zmqtriton_standard.environments.cache import *\n"
@@ -210,6 +211,7 @@ def _start(
     return process, Lifeline(ours), trace
 
 
+@pytest.mark.slow
 def test_it_runs_nothing_before_it_is_told_to_begin(tmp_path: Path) -> None:
     process, line, trace = _start(tmp_path)
     try:
@@ -222,6 +224,7 @@ def test_it_runs_nothing_before_it_is_told_to_begin(tmp_path: Path) -> None:
     assert not trace.exists()
 
 
+@pytest.mark.slow
 def test_it_says_how_far_it_is(tmp_path: Path) -> None:
     python = f'#!/bin/sh\nexec {sys.executable} "$@"\n'.encode()
     members = [file("bin/activate"), file("bin/python", python, mode=0o755)]

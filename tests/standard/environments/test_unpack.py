@@ -185,6 +185,7 @@ def test_an_archive_that_the_disk_has_no_room_for_is_refused_where_it_is_written
         take(path, tmp_path / "target", has_contents=has_contents)
 
 
+@pytest.mark.slow
 def test_a_header_that_asks_for_gigabytes_does_not_get_them(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -16,6 +16,8 @@ from tests.support.raw_http import connect_narrow, raw_request
 from tests.support.waiting import value_at_rest
 from zmqtriton_frontends.gateway.streams import StreamItem
 
+pytestmark = pytest.mark.slow
+
 MIB = 1 << 20
 SIZE, CLIENTS = 2 * MIB, 8
 LARGE = StreamItem(response(text_output=[b"x" * SIZE]), None, False)

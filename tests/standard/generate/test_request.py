@@ -256,6 +256,7 @@ def test_a_body_needs_one_input_of_bytes(names: tuple[str, ...], said: str) -> N
         read_bytes(PICTURE, declarations)
 
 
+@pytest.mark.slow
 @given(st.sampled_from([*BY_NAME.values()]), ODD_INPUT, ODD)
 def test_any_text_is_refused_or_becomes_what_the_wire_can_carry(
     datatype: Datatype, tensor: Any, value: Any

@@ -51,6 +51,7 @@ def large_process() -> Iterator[int]:
         large.communicate()
 
 
+@pytest.mark.slow
 def test_a_model_has_the_memory_of_its_processes_and_their_children() -> None:
     """Shared pages count once."""
     with large_process() as pid:
@@ -62,6 +63,7 @@ def test_a_model_has_the_memory_of_its_processes_and_their_children() -> None:
     assert "" == report.gpu_problem
 
 
+@pytest.mark.slow
 def test_the_server_is_not_of_the_guest_that_has_started_it() -> None:
     with large_process() as pid:
         models = family({os.getppid(): "guest"})
@@ -84,6 +86,7 @@ class OneGpu:
         monkeypatch.setattr(measurements, "process_memory_bytes", lambda pid: 0)
 
 
+@pytest.mark.slow
 def test_memory_on_a_gpu_is_that_of_the_models_processes(monkeypatch: pytest.MonkeyPatch) -> None:
     with large_process() as pid:
         [child] = [one for one in family({pid: "m"}) if one != pid]
@@ -127,6 +130,7 @@ def test_the_template_of_forks_is_measured_and_models_are_known_by_gpu() -> None
     ] == questions
 
 
+@pytest.mark.slow
 def test_what_a_process_has_on_gpus_includes_what_it_has_started(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -138,6 +142,7 @@ def test_what_a_process_has_on_gpus_includes_what_it_has_started(
         assert {pid: {"0": 5}, child: {"0": 7}} == gpu_memory_of({pid, child})
 
 
+@pytest.mark.slow
 def test_private_and_shared_memory_of_a_process_are_told_apart() -> None:
     with large_process() as pid:
         shares = read_shares(pid)

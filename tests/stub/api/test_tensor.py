@@ -174,6 +174,7 @@ def test_a_name_is_text() -> None:
         shared(1, lambda: 1)  # type: ignore[arg-type]
 
 
+@pytest.mark.slow
 def test_a_fork_makes_what_another_thread_was_making() -> None:
     begun, may_end = threading.Event(), threading.Event()
 

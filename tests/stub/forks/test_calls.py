@@ -164,6 +164,7 @@ def test_a_fork_answers_a_request_and_only_once() -> None:
             fork.line.send((3, 5), pb_utils.InferenceResponse(), wire.FINAL)
 
 
+@pytest.mark.slow
 def test_answers_beyond_what_the_socket_holds_reach_a_fork_when_it_reads() -> None:
     with closing(RelayedFork()) as fork, closing(fork.line.connect()) as dealer:
         called: list[str] = []

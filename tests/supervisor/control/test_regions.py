@@ -95,6 +95,7 @@ def test_a_name_is_registered_once(registered: SupervisorHarness) -> None:
     )
 
 
+@pytest.mark.slow
 def test_so_many_regions_and_no_more(world: SupervisorHarness) -> None:
     for number in range(MAX_REGIONS):
         assert (0, "") == register(world, str(number)).error

@@ -359,6 +359,7 @@ def test_what_an_aborted_version_does_not_end_is_ended(world: SupervisorHarness)
     assert world.has_logged("W version 2 was aborted, and has not ended in 5 s")
 
 
+@pytest.mark.slow
 def test_open_sequences_of_an_aborted_version_go_on(world: SupervisorHarness) -> None:
     start_canary(world, weight=10, abort_within="5s")
     world.is_busy = True

@@ -90,6 +90,7 @@ async def test_a_request_that_had_no_room_is_told_of_once(world: World) -> None:
     assert told == [{}, {}, {"m": 1}]
 
 
+@pytest.mark.slow
 @scenario(asyncio.run)
 async def test_a_request_whose_process_has_ended_is_counted(world: World) -> None:
     records = [world.begin(), world.begin()]

@@ -120,6 +120,7 @@ def store() -> Iterator[ObjectStore]:
         yield running
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["s3", "gs", "as"])
 def test_records_of_a_bucket_are_read_like_those_of_a_directory(
     store: ObjectStore, kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -144,6 +145,7 @@ def test_records_of_a_bucket_are_read_like_those_of_a_directory(
     )
 
 
+@pytest.mark.slow
 def test_a_bucket_that_is_missing_costs_records_and_is_named(
     store: ObjectStore, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -5,6 +5,8 @@ from __future__ import annotations
 import subprocess
 import sys
 
+import pytest
+
 from tests.support.server import ROOT
 
 _BEGIN = """
@@ -51,6 +53,7 @@ def _run(script: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
 
 
+@pytest.mark.slow
 def test_a_heap_that_cannot_shrink_leaves_room_for_what_lies_outside_of_it() -> None:
     done = _run(_FULL_HEAP)
 

@@ -158,6 +158,7 @@ def caption(rows: List[Dict[str, int]]) -> int:
 """
 
 
+@pytest.mark.slow
 def test_a_long_list_is_read_in_pieces_with_the_places_of_the_whole(tmp_path: Path) -> None:
     rows: list[Any] = [{"a": 1}] * 20_000
     with loaded(tmp_path, LONG) as model:
@@ -171,6 +172,7 @@ def test_a_long_list_is_read_in_pieces_with_the_places_of_the_whole(tmp_path: Pa
     assert ["rows.19000.'a'", "rows.19001"] == places
 
 
+@pytest.mark.slow
 def test_too_many_errors_are_counted(tmp_path: Path) -> None:
     source = LONG.replace("List[Dict[str, int]]", "Dict[str, List[int]]")
     with loaded(tmp_path, source) as model:

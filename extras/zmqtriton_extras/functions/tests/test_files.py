@@ -54,6 +54,7 @@ def test_a_directory_needs_no_configuration(tmp_path: Path) -> None:
     assert {1: RUNTIME} == {number: each.path for number, each in blueprint.versions.items()}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("source", "text"),
     [
@@ -74,6 +75,7 @@ def test_commands_know_functions(tmp_path: Path, source: str, text: str) -> None
     assert bool(text) == bool(check_files([file]))
 
 
+@pytest.mark.slow
 def test_a_check_finds_imports_that_are_not_there_and_names_that_are_taken(tmp_path: Path) -> None:
     file = tmp_path / "words.py"
     file.write_text(

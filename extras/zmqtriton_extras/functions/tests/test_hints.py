@@ -13,6 +13,7 @@ import PIL.Image
 import pydantic
 import pytest
 
+from tests.support.quick import every
 from zmqtriton.options import parse
 from zmqtriton_extras.functions.example_requests import example_for, requests
 from zmqtriton_extras.functions.interface import interface_of
@@ -189,7 +190,7 @@ SERVED: list[tuple[str, Any, str, Any]] = [
 ]
 
 
-@pytest.mark.parametrize(("hint", "value", "shown", "answer"), SERVED)
+@pytest.mark.parametrize(("hint", "value", "shown", "answer"), every(8, SERVED))
 def test_a_hint_is_served(tmp_path: Path, hint: str, value: Any, shown: str, answer: Any) -> None:
     source = f"""{HEAD}
 class Answer(NamedTuple):
@@ -226,7 +227,8 @@ def _has_form(hint: str) -> bool:
 
 
 @pytest.mark.parametrize(
-    "hint", [*dict.fromkeys(hint for hint, *_ in SERVED if not _has_form(hint)), *PRINTED]
+    "hint",
+    every(8, [*dict.fromkeys(hint for hint, *_ in SERVED if not _has_form(hint)), *PRINTED]),
 )
 def test_the_request_that_run_prints_is_taken(tmp_path: Path, hint: str) -> None:
     source = f"{HEAD}\n@model\ndef caption(x: {hint}) -> str: return repr(x)\n"

@@ -22,6 +22,7 @@ from zmqtriton_floor.errors import ZmqTritonError
 # ---------------------------------------------------------------- all orders
 
 
+@pytest.mark.slow
 def test_each_stream_ends_once_in_all_orders() -> None:
     assert 1000 < explore(2, 2, 1)
 

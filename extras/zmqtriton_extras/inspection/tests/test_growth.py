@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gc
 import importlib.util
 import json
 import subprocess
@@ -19,6 +18,9 @@ import pytest
 from tests.stub.interpreters import VERSIONS, base_or_skip
 from zmqtriton_extras.inspection import growth
 from zmqtriton_extras.inspection.tests.leaks import LEAKS, line_of
+
+#: They trace all of a process for seconds.
+pytestmark = pytest.mark.slow
 
 
 class Instance(NamedTuple):
@@ -59,12 +61,8 @@ def executing(execute: Callable[[int], object]) -> Iterator[None]:
 
 
 def measure(directory: Path, execute: Callable[[int], object], seconds: float = 1) -> Any:
-    gc.freeze()  # a model's process has fewer objects than that of the tests
-    try:
-        with executing(execute):
-            return json.loads(json.dumps(growth.measure(Instance((str(directory),)), seconds)))
-    finally:
-        gc.unfreeze()
+    with executing(execute):
+        return json.loads(json.dumps(growth.measure(Instance((str(directory),)), seconds)))
 
 
 @pytest.mark.long(

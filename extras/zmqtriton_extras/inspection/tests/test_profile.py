@@ -128,6 +128,7 @@ def test_short_waits_name_no_other_thread(capsys: pytest.CaptureFixture[str]) ->
     assert [] == others_of(seen)
 
 
+@pytest.mark.slow
 def test_a_profile_that_a_model_has_made_is_bounded() -> None:
     chain = [[at - 1, 0] for at in range(200)]
     huge = part(

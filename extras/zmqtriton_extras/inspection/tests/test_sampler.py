@@ -25,6 +25,8 @@ from zmqtriton_extras.inspection import sampler
 from zmqtriton_extras.inspection.profile import AWAITS, PYTHON, WAITS, C, Profile, Stack, read
 
 HERE = Path(__file__)
+#: They watch threads for half a second and more.
+pytestmark = pytest.mark.slow
 
 
 class Instance(NamedTuple):
@@ -352,7 +354,6 @@ for node, name, state, spent_ns, count in seen["times"]:
 """
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("version", VERSIONS)
 def test_models_of_each_python_are_sampled(version: str) -> None:
     python = base_or_skip(version)

@@ -7,7 +7,11 @@ import sys
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 
+import pytest
+
 from zmqtriton_extras.inspection.explaining.sharing import read_memory
+
+pytestmark = pytest.mark.slow
 
 MIB = 1 << 20
 CODE = "import os, random; random.seed({seed}); kept = random.randbytes({size}); print(flush=True)"

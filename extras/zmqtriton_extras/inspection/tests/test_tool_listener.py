@@ -76,6 +76,7 @@ def test_the_first_with_a_whole_head_is_let_in_and_nothing_behind_it_is_read() -
         assert (WHOLE, b"{}") == (head, connection.recv(10))
 
 
+@pytest.mark.slow
 def test_callers_that_are_silent_or_slow_delay_nobody_and_have_an_end() -> None:
     world = World()
     with admitting(world) as (admitted, _):
@@ -92,6 +93,7 @@ def test_callers_that_are_silent_or_slow_delay_nobody_and_have_an_end() -> None:
         assert WHOLE == admitted.result(60)[1]
 
 
+@pytest.mark.slow
 def test_a_caller_that_drips_has_no_more_time_than_another() -> None:
     world = World(head=lambda data: 0)
     with admitting(world) as (admitted, _):

@@ -42,6 +42,7 @@ def test_a_chat_is_a_line_for_each_message() -> None:
     assert prompt(CHAT) == "system: Be brief.\nuser: a\nb\nassistant: \nassistant:"
 
 
+@pytest.mark.slow
 def test_a_template_makes_it_otherwise() -> None:
     template = "{{ bos_token }}{% for m in messages %}[{{ m.content }}]{% endfor %}"
     variables = {"openai_chat_template_variables": '{"bos_token": "<s>"}'}
@@ -49,6 +50,7 @@ def test_a_template_makes_it_otherwise() -> None:
     assert prompt(CHAT, template, **variables) == "<s>[Be brief.][a\nb][]"
 
 
+@pytest.mark.slow
 def test_a_template_that_refuses_the_chat_is_told_with_the_field() -> None:
     with pytest.raises(
         RefusedField, match="does not take these messages, send others: too short"
@@ -94,6 +96,7 @@ def test_others_are_answered_while_a_long_chat_becomes_a_prompt(
     assert [thread is threading.main_thread() for thread in threads] == [True, False]
 
 
+@pytest.mark.slow
 def test_a_template_gets_the_tools_and_the_calls_of_the_chat() -> None:
     function = {"name": "f", "arguments": '{"a": "é"}'}
     odd = {"name": "g", "arguments": "{"}

@@ -6,6 +6,8 @@ import asyncio
 import json
 from typing import Any
 
+import pytest
+
 from tests.frontends.http_api.in_process_server import HttpHarness, run_scenario
 from tests.frontends.http_api.text_models import response, text_model
 from tests.support.raw_http import connect_narrow, raw_request
@@ -13,6 +15,8 @@ from tests.support.scenarios import scenario
 from zmqtriton_extras.web_sockets.frames import CLOSE, TEXT
 from zmqtriton_extras.web_sockets.tests.conversations import client_frame
 from zmqtriton_frontends.gateway.streams import StreamItem
+
+pytestmark = pytest.mark.slow
 
 MIB = 1 << 20
 SIZE = 2 * MIB

@@ -197,6 +197,7 @@ _FIELDS = (
 )
 
 
+@pytest.mark.slow
 @given(
     st.sampled_from(["messages", "prompt"]),
     _VALUES,

@@ -16,6 +16,8 @@ from tests.support.scenarios import scenario
 from tests.support.waiting import value_at_rest
 from zmqtriton_frontends.gateway.streams import StreamItem
 
+pytestmark = pytest.mark.slow
+
 MIB = 1 << 20
 LIMIT, SIZE, CLIENTS = 32 * MIB, 4 * MIB, 12
 LARGE = StreamItem(response(text_output=[b"x" * SIZE]), None, False)

@@ -7,7 +7,11 @@ import socket
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from zmqtriton_extras.otlp_metrics.pusher import Pusher
+
+pytestmark = pytest.mark.slow
 
 
 class HangingPusher(Pusher):

@@ -293,6 +293,7 @@ def test_a_registry_that_is_away_is_no_loss_once_all_is_here(tmp_path: Path) -> 
 # ------------------------------------------------------------------------ hub
 
 
+@pytest.mark.slow
 def test_models_of_a_hub_are_those_of_a_commit(hub: Hub, tmp_path: Path) -> None:
     commit = hub.put("org/name", FILES, large={"m/1/weights": WEIGHTS})
     store = open_store("hf://org/name", tmp_path / "cache")
@@ -311,6 +312,7 @@ def test_models_of_a_hub_are_those_of_a_commit(hub: Hub, tmp_path: Path) -> None
     assert [] == hub.requests
 
 
+@pytest.mark.slow
 def test_a_folder_of_a_hub_s_repository_is_a_repository_or_a_model(
     hub: Hub, tmp_path: Path
 ) -> None:

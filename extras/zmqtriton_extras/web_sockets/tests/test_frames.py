@@ -138,6 +138,7 @@ def test_a_closing_frame_has_a_code_and_a_reason_that_fits() -> None:
     assert len(closing(1000, "ü" * 100)) == 2 + 2 + 122
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", range(4))
 def test_conversations_are_read_as_by_wsproto(seed: int) -> None:
     counts = Counter[str]()

@@ -248,6 +248,7 @@ def test_what_is_no_file_but_in_name_means_what_protobuf_makes_of_it(entry: byte
     assert (LOAD.FromString(data), {}) == load_of(data)[:2]
 
 
+@pytest.mark.slow
 def test_others_have_turns_while_a_load_of_many_files_is_read(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

@@ -109,6 +109,7 @@ def test_contents_of_another_type_are_refused(datatype: str, contents: Any, text
     assert text == refusal(InvalidArgument, body_of, request_of(tensor))
 
 
+@pytest.mark.slow
 @given(st.lists(st.floats(width=32)))
 def test_typed_floats_are_the_raw_ones_bit_by_bit(values: list[float]) -> None:
     typed = INPUT(name="A", datatype="FP32", contents={"fp32_contents": values})

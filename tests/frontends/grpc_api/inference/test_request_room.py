@@ -251,6 +251,7 @@ def within(*tags: int, data: bytes) -> bytes:
     return data
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", range(2))
 def test_any_request_is_read_as_by_protobuf_or_refused_as_by_it(seed: int) -> None:
     chance = random.Random(seed)
@@ -375,6 +376,7 @@ def joined(parts: tuple[bytes, list[memoryview]]) -> Any:
     return request
 
 
+@pytest.mark.slow
 @given(requests)
 def test_what_is_split_is_what_protobuf_reads(request_: Any) -> None:
     parts = split_raw(request_.SerializeToString())
@@ -383,6 +385,7 @@ def test_what_is_split_is_what_protobuf_reads(request_: Any) -> None:
     assert joined(parts) == request_
 
 
+@pytest.mark.slow
 @given(st.binary(max_size=60), requests, st.integers(0, 3000))
 def test_nothing_is_read_into_bytes_that_protobuf_refuses(
     noise: bytes, request_: Any, cut: int

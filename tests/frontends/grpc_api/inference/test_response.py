@@ -63,6 +63,7 @@ def value_of(parameter: Any) -> Any:
     return getattr(parameter, parameter.WhichOneof("parameter_choice"))
 
 
+@pytest.mark.slow
 @pytest.mark.row("D22")
 @given(texts, st.integers(1, 2**40), texts, parameters, st.lists(tensors, max_size=4))
 def test_the_bytes_are_what_protobuf_reads_as_the_response(
@@ -155,6 +156,7 @@ def test_an_integer_takes_seven_bits_a_byte(value: int, expected: bytes) -> None
     assert varint(value) == expected
 
 
+@pytest.mark.slow
 @given(texts, texts, parameters, st.lists(tensors, max_size=4), st.booleans())
 def test_a_response_of_a_stream_is_the_same_in_a_wrapper_and_says_whether_it_is_final(
     model: str, request_id: str, own: dict[str, Any], outputs: list[Tensor], is_final: bool
@@ -170,6 +172,7 @@ def test_a_response_of_a_stream_is_the_same_in_a_wrapper_and_says_whether_it_is_
     assert read.infer_response == expected
 
 
+@pytest.mark.slow
 @given(texts, texts, st.booleans())
 def test_an_error_of_a_stream_names_its_request(text: str, request_id: str, is_final: bool) -> None:
     read = STREAM_RESPONSE.FromString(StreamEncoder(request_id).error(text, is_final=is_final))

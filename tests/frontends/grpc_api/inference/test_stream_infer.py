@@ -447,6 +447,7 @@ async def test_a_stream_that_floods_leaves_others_their_turn(conversation: Conve
     assert "quiet" in [response.infer_response.id for response in following]
 
 
+@pytest.mark.slow
 @scenario(converse)
 async def test_no_more_requests_are_read_than_can_be_under_way(
     conversation: Conversation, /
@@ -485,6 +486,7 @@ async def test_streams_with_many_requests_have_their_share_of_those_of_the_proce
     assert (0, 0) == (streaming._shares.requests, streaming._shares.clients)
 
 
+@pytest.mark.slow
 @scenario(converse)
 async def test_large_requests_fill_a_stream_sooner(conversation: Conversation, /) -> None:
     conversation.gateway.gate = asyncio.Event()

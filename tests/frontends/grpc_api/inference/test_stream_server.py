@@ -103,6 +103,7 @@ def test_an_error_has_its_status_where_the_client_wants_that(server: GrpcServerT
     assert (caught.value.code(), caught.value.details()) == (grpc.StatusCode.NOT_FOUND, "lost")
 
 
+@pytest.mark.slow
 def test_a_server_that_stops_finishes_what_a_stream_has_and_then_ends_it(
     server: GrpcServerThread,
 ) -> None:

@@ -27,6 +27,7 @@ def register(gateway: FakeGateway, body: Any) -> Any:
     return Client(gateway).request("POST", f"{SYSTEM}/region/r/register", data)
 
 
+@pytest.mark.slow
 def test_a_region_is_registered_by_the_supervisor(gateway: FakeGateway) -> None:
     result = register(gateway, {"key": "/k", "byte_size": 64})
 

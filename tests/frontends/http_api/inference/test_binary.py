@@ -275,6 +275,7 @@ def test_data_that_are_not_exactly_one_stream_are_refused(data: bytes) -> None:
         inflated(data, "gzip", 1 << 20)
 
 
+@pytest.mark.slow
 @pytest.mark.row("C31")
 def test_inflating_stops_at_the_limit() -> None:
     bomb = gzip.compress(bytes(64 << 20))
@@ -371,6 +372,7 @@ DOCUMENT = some(
 )
 
 
+@pytest.mark.slow
 @given(DOCUMENT | VALUES, st.none() | st.binary(max_size=16))
 def test_any_document_is_refused_or_becomes_what_the_wire_can_carry(
     document: Any, tail: bytes | None
@@ -404,6 +406,7 @@ ODD_INPUT = st.fixed_dictionaries(
 )
 
 
+@pytest.mark.slow
 @given(st.lists(ODD_INPUT, min_size=1, max_size=2), ODD)
 def test_any_text_is_refused_or_becomes_what_the_wire_can_carry(inputs: Any, value: Any) -> None:
     text = json.dumps({"inputs": inputs, "parameters": {"own": value}, "id": value}).encode()

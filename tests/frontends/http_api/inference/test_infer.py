@@ -11,6 +11,7 @@ from falcon.testing import Result
 from tests.frontends.fake_gateway import failing
 from tests.frontends.http_api.fakes import Client, FakeGateway
 from tests.frontends.http_api.in_process_server import HttpHarness, run_scenario
+from tests.support.quick import every
 from tests.support.raw_http import connect_narrow, raw_request
 from tests.support.scenarios import scenario
 from tests.support.waiting import loop_turns
@@ -138,7 +139,7 @@ def test_a_sequence_id_may_be_a_string(gateway: FakeGateway) -> None:
     ],
     ids=str,
 )
-@pytest.mark.parametrize("form", ["json", "binary"])
+@pytest.mark.parametrize("form", every(2, ["json", "binary"]))
 def test_a_shape_that_is_none_or_not_the_datas_is_refused(
     gateway: FakeGateway, shape: Any, form: str
 ) -> None:
@@ -380,6 +381,7 @@ def _ask(kib: int) -> bytes:
     return raw_request("POST", "/v2/models/identity/infer", body.ljust(kib << 10).encode())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("kib", "has_room"), [(8, False), (9, True), (100, True)])
 @scenario(run_scenario, ledger_bytes=LIMIT)
 async def test_whole_requests_have_room_until_they_are_answered(

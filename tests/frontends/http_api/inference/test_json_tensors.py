@@ -140,6 +140,7 @@ def count_leaves(data: Any) -> int:
     return sum(map(count_leaves, data)) if type(data) is list else 1
 
 
+@pytest.mark.slow
 @given(
     st.sampled_from([*BY_NAME]),
     st.recursive(LISTS, lambda inner: st.lists(inner | ELEMENTS, max_size=3), max_leaves=5),
@@ -180,6 +181,7 @@ def test_a_number_too_large_for_fp32_is_infinite_as_in_triton() -> None:
     ]
 
 
+@pytest.mark.slow
 @given(st.lists(st.text(st.characters(exclude_categories=["Cs"]))))
 def test_strings_come_back_as_they_went(strings: list[str]) -> None:
     data = read("BYTES", len(strings), strings)
@@ -187,6 +189,7 @@ def test_strings_come_back_as_they_went(strings: list[str]) -> None:
     assert json_from_bytes("A", BY_NAME["BYTES"].number, data) == strings
 
 
+@pytest.mark.slow
 @given(st.lists(st.booleans()))
 def test_booleans_come_back_as_they_went(values: list[bool]) -> None:
     data = read("BOOL", len(values), values)
@@ -249,6 +252,7 @@ async def test_all_of_it_comes_in_order_and_nothing_is_copied() -> None:
     assert {id(first), id(second)} == {id(piece.view.obj) for piece in read_pieces}
 
 
+@pytest.mark.slow
 @scenario(asyncio.run)
 async def test_a_client_that_is_slow_keeps_no_memory_of_a_model() -> None:
     now = [0.0]
@@ -268,6 +272,7 @@ async def test_a_client_that_is_slow_keeps_no_memory_of_a_model() -> None:
     assert _output(1).tobytes() + _output(2).tobytes() == b"".join(got)
 
 
+@pytest.mark.slow
 @scenario(asyncio.run)
 async def test_copies_are_bounded_and_given_back() -> None:
     now = [0.0]

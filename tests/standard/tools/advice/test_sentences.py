@@ -6,6 +6,8 @@ import ast
 from functools import cache
 from pathlib import Path
 
+import pytest
+
 from tests.standard.tools.advice.model_faults import FAULTS
 from tests.standard.tools.advice.sentences import Sentence, sentences
 
@@ -74,6 +76,7 @@ def is_among(sentence: Sentence, beginnings: set[str]) -> bool:
     return any(sentence.begins_like(beginning) for beginning in beginnings)
 
 
+@pytest.mark.slow
 def test_each_sentence_of_advice_is_followed() -> None:
     beginnings = followed() | UNFOLLOWED.keys()
 
@@ -82,6 +85,7 @@ def test_each_sentence_of_advice_is_followed() -> None:
     ]
 
 
+@pytest.mark.slow
 def test_none_stands_here_that_is_followed_or_gone() -> None:
     gone = [
         beginning

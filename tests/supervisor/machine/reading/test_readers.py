@@ -149,12 +149,14 @@ def pipe(tmp_path: Path) -> str:
     return str(tmp_path / "pipe")
 
 
+@pytest.mark.slow
 def test_a_large_question_and_its_answer_pass_in_parts(loop: Loop) -> None:
     text = "x" * (8 << 20)
 
     assert text == loop.submit("echo", text).answer()
 
 
+@pytest.mark.slow
 def test_errors_are_answers(loop: Loop, caplog: pytest.LogCaptureFixture) -> None:
     refused, failed = loop.submit("refuse").answer(), loop.submit("fail").answer()
 
@@ -164,6 +166,7 @@ def test_errors_are_answers(loop: Loop, caplog: pytest.LogCaptureFixture) -> Non
     assert 1 == loop.submit("echo", 1).answer()
 
 
+@pytest.mark.slow
 def test_a_group_takes_a_few_readers_and_no_more(loop: Loop, pipe: str) -> None:
     held = [loop.submit("open_pipe", pipe) for _ in range(PER_GROUP + 3)]
 
@@ -181,6 +184,7 @@ def test_a_group_takes_a_few_readers_and_no_more(loop: Loop, pipe: str) -> None:
     assert 2 == late.answer()
 
 
+@pytest.mark.slow
 def test_a_cancelled_task_has_no_answer_and_its_reader_ends(loop: Loop, pipe: str) -> None:
     task = loop.submit("open_pipe", pipe)
     loop.turn_until(lambda: loop.pids)
@@ -203,6 +207,7 @@ def test_after_the_end_nothing_is_read(loop: Loop) -> None:
     assert not loop.pids
 
 
+@pytest.mark.slow
 def test_a_task_whose_reader_dies_is_done_by_another_one_once(loop: Loop, tmp_path: Path) -> None:
     assert "done" == loop.submit("die_once", str(tmp_path / "died")).answer()
 
@@ -214,6 +219,7 @@ def test_a_task_whose_reader_dies_is_done_by_another_one_once(loop: Loop, tmp_pa
     assert 1 == loop.submit("echo", 1).answer()
 
 
+@pytest.mark.slow
 def test_where_none_can_be_started_tasks_wait(
     loop: Loop, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -55,6 +55,7 @@ def test_each_setting_has_its_line(model: Path, capsys: pytest.CaptureFixture[st
     assert [line.split()[p50] for line in lines] == ["11.0", "12.0"]
 
 
+@pytest.mark.slow
 def test_overload_is_marked_and_the_best_setting_named(
     model: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -173,6 +174,7 @@ def test_what_makes_no_sense_is_refused(
     assert said in text
 
 
+@pytest.mark.slow
 @pytest.mark.extra("affinity")
 def test_an_affinity_is_followed_and_given_up_as_its_model_says(
     model: Path, capsys: pytest.CaptureFixture[str]

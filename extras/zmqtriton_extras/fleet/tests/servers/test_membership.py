@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import random
 
+import pytest
+
 from zmqtriton_extras.fleet.servers.membership import MISSES, Membership
 from zmqtriton_extras.fleet.servers.nodes import Node
 
@@ -103,6 +105,7 @@ def test_a_model_is_listed_once_it_is_ready_and_for_as_long_as_it_should_be_ther
     assert listed(membership) == (), "another run loads them anew"
 
 
+@pytest.mark.slow
 def test_whatever_is_said_nobody_who_answers_is_forgotten() -> None:
     chance = random.Random(39)
     for _ in range(200):

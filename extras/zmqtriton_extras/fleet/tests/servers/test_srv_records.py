@@ -75,6 +75,7 @@ def test_a_name_that_is_not_known_is_an_error() -> None:
         look_up(NAME, [address])
 
 
+@pytest.mark.slow
 def test_a_server_that_refuses_leaves_the_question_to_the_next_one() -> None:
     with name_server(0x8185) as first, name_server(0x8180) as second:
         assert sorted(RECORDS) == look_up(NAME, [first, second])

@@ -136,6 +136,7 @@ def test_what_waits_for_too_long_fails_and_what_runs_goes_on(jobs: Jobs) -> None
     assert waiting.id == again.id
 
 
+@pytest.mark.slow
 def test_more_than_a_sweep_takes_is_told(jobs: Jobs) -> None:
     for _ in range(201):
         jobs.submit()
@@ -188,6 +189,7 @@ def test_answers_that_have_no_room_fail_their_jobs_which_run_again_when_there_is
     assert jobs.states(again) == [SUCCEEDED]
 
 
+@pytest.mark.slow
 def test_answers_hardly_larger_than_their_requests_always_have_room(jobs: Jobs) -> None:
     chance = random.Random(8)
     sizes = []
@@ -217,6 +219,7 @@ def test_a_failure_keeps_its_reason_where_its_answer_has_no_room(jobs: Jobs) -> 
     assert outcome.reply == b""
 
 
+@pytest.mark.slow
 def test_the_counts_are_those_of_the_rows_whatever_happens(jobs: Jobs) -> None:
     chance = random.Random(5)
     submitted: list[Job] = []

@@ -6,6 +6,7 @@ import json
 from functools import cache
 from typing import Any
 
+import pytest
 from pydantic import TypeAdapter
 
 from tests.frontends.http_api.text_models import response, text_model
@@ -75,6 +76,7 @@ def put_together(stream: list[Any]) -> Any:
     return state._completed_response
 
 
+@pytest.mark.slow
 def test_a_text_is_told_as_it_grows() -> None:
     stream = streamed(["one", " two"])
 

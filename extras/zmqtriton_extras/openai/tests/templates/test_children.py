@@ -17,6 +17,8 @@ from zmqtriton_extras.openai.templates import children as module
 from zmqtriton_extras.openai.templates.children import Children, request_of
 from zmqtriton_floor.errors import InternalError
 
+pytestmark = pytest.mark.slow
+
 LOOPS = "{% for i in range(99999) %}{% for j in range(99999) %}{% endfor %}{% endfor %}"
 NUMBERS = "{% set n = 10 ** (10 ** 9) %}"
 GROWING = LOOPS.replace("{% endfor %}", "{{ 'a' * 10000 }}{% endfor %}", 1)

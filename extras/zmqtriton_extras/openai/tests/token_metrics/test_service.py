@@ -9,6 +9,8 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from zmqtriton_extras.openai.token_metrics.process import TokenMetrics
 from zmqtriton_extras.openai.token_metrics.step import HELLO, Exchange
 
@@ -97,6 +99,7 @@ def test_malformed_counts_end_their_connection_alone(tmp_path: Path) -> None:
     play(path, scene)
 
 
+@pytest.mark.slow
 def test_a_frontend_hears_its_lines_and_connects_again_after_a_replacement(tmp_path: Path) -> None:
     path = tmp_path / "s"
     heard: list[bytes] = []

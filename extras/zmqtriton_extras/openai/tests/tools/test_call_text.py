@@ -7,6 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.support.quick import every
 from zmqtriton_extras.openai.call_text import (
     FORCED_LIST,
     FORMS,
@@ -144,6 +145,7 @@ MARKS = (
 )
 
 
+@pytest.mark.slow
 @given(
     st.sampled_from(sorted(ALL_FORMS)),
     st.lists(
@@ -159,6 +161,7 @@ def test_any_text_is_the_same_in_any_pieces(form: str, words: list[str], size: i
     assert read(CallText(ALL_FORMS[form]), [text]) == read(CallText(ALL_FORMS[form]), pieces)
 
 
+@pytest.mark.slow
 @given(st.sampled_from(sorted(FORMS)), st.text(max_size=60))
 def test_a_text_without_marks_and_objects_is_left_as_it_is(form: str, text: str) -> None:
     plain = text.replace("{", "(").replace("<", "(").replace("[", "(")
@@ -220,7 +223,7 @@ def test_a_forced_call_has_all_of_the_text() -> None:
     ],
     ids=lambda text: text[:30],
 )
-@pytest.mark.parametrize("form", FORMS.values(), ids=FORMS)
+@pytest.mark.parametrize("form", every(4, FORMS.values()), ids=FORMS)
 def test_a_long_text_is_read_once(form: Form, text: str) -> None:
     """The time grows as the text does: a reader that looked back would take minutes."""
     reader = CallText(form)

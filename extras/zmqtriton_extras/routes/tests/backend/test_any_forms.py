@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from zmqtriton_extras.routes.backend.multipart import File, RefusedError, read_form
+
+pytestmark = pytest.mark.slow
 
 KIND = "multipart/form-data; boundary=b-0"
 _NAMES = st.text(st.characters(exclude_categories=("Cc", "Cs")), min_size=1, max_size=20)

@@ -29,6 +29,7 @@ def test_a_body_beyond_a_limit_is_too_large(body: bytes, max_bytes: int, what: s
     assert 413 == caught.value.status
 
 
+@pytest.mark.slow
 def test_an_author_may_take_more() -> None:
     rows = [[1, 2]] * 300_000
 

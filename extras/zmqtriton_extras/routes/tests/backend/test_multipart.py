@@ -98,6 +98,7 @@ def test_a_body_needs_a_length_and_slices_alone() -> None:
     assert contents(memoryview(part(b"1") + b"--b--")) == [b"1"]
 
 
+@pytest.mark.slow
 def test_a_url_encoded_form_is_decoded_up_to_a_limit() -> None:
     """All routes of a model wait while it is decoded."""
     kind = "application/x-www-form-urlencoded"

@@ -137,6 +137,7 @@ async def test_of_an_answer_the_status_is_read(answer: bytes, status: int | str)
         assert len(listener.requests) == 1  # whatever it says, nothing is followed
 
 
+@pytest.mark.slow
 @play
 async def test_https_needs_a_certificate_of_the_host(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch

@@ -26,9 +26,9 @@ from zmqtriton.sdk.supervisor import (
     actions,
 )
 from zmqtriton.sdk.wire import Reason, wire
+from zmqtriton_extras.warm_starts import WarmStartOptions
+from zmqtriton_extras.warm_starts.mode import AUTO, OFF
 from zmqtriton_standard.memory.readings import process_memory_bytes
-from zmqtriton_standard.warm_starts import WarmStartOptions
-from zmqtriton_standard.warm_starts.mode import AUTO, OFF
 
 #: Available memory at the start of a spare process in the mode auto, and that which ends it.
 ENOUGH_BYTES, SHORT_BYTES = 4 << 30, 1 << 30
@@ -167,8 +167,7 @@ class WarmStarts(Feature, HelperOwner):
             count += 1
             spares = [record.spare for record in self._records.values() if record.spare]
             due = {one.pid: one for one in spares if not one.bytes or count % _LOOKS == 0}
-            look = partial(actions.InBackground, call=partial(measure, [*due]))
-            available, sizes = await self._plan.ask(look)
+            available, sizes = await self._plan.in_background(partial(measure, [*due]))
             for pid, spare in due.items():
                 spare.bytes = sizes.get(pid, 0)
             self._tend(available)

@@ -68,7 +68,7 @@ import os, threading
 PID = os.getpid()
 threading.Thread(target=threading.Event().wait, name="zt-thread", daemon=True).start()
 """
-pytestmark = [pytest.mark.system, pytest.mark.slow]
+pytestmark = [pytest.mark.system, pytest.mark.slow, pytest.mark.smoke]
 
 
 @pytest.fixture(scope="module")

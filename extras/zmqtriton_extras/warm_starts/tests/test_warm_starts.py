@@ -11,11 +11,13 @@ import pytest
 from tests.supervisor.world import HANGS, SupervisorHarness, make_blueprint
 from zmqtriton.supervisor import actions
 from zmqtriton.supervisor.models.generation import Generation
+from zmqtriton_extras.warm_starts import feature
+from zmqtriton_extras.warm_starts.feature import ENOUGH_BYTES, QUIET_S, REST_S, SHORT_BYTES
+from zmqtriton_extras.warm_starts.mode import AUTO, OFF, ON
 from zmqtriton_floor import wire
 from zmqtriton_floor.errors import Unavailable
-from zmqtriton_standard.warm_starts import feature
-from zmqtriton_standard.warm_starts.feature import ENOUGH_BYTES, QUIET_S, REST_S, SHORT_BYTES
-from zmqtriton_standard.warm_starts.mode import AUTO, OFF, ON
+
+pytestmark = pytest.mark.smoke
 
 PACKAGES = "torch torch.nn numbers_"
 
