@@ -1,18 +1,22 @@
 """How soon the chosen pair follows a change of load, on a simulated clock.
 
-    python -m tests.bench.following
+    python -m tests.bench.following [--save]
 
 Each load changes once. It has been followed when, from then on, the requests of each second need at
 most a quarter more time than with the fixed pair that is best for the new load, and half of a
 millisecond. Prints the seconds after the change; test_choosing.py bounds them.
+With --save, the picture of a choice that follows a load is drawn for the guide.
 """
 
 from __future__ import annotations
 
 import random
+import sys
 from collections.abc import Iterable, Sequence
+from itertools import pairwise
 from typing import NamedTuple
 
+from tests.bench.drawing import COLOURS, MARGIN, WIDTH, gridline, polyline, text, write
 from tests.broker.scheduling.batch_loads import (
     LAWS,
     MOST,
@@ -23,6 +27,7 @@ from tests.broker.scheduling.batch_loads import (
     config_of,
     poisson,
 )
+from tests.support.needs import ROOT
 
 #: The second of the change, and the seconds that are looked at after it.
 CHANGE_S, AFTER_S = 4, 8
@@ -84,7 +89,58 @@ def table(laws: Iterable[str], seeds: Sequence[str]) -> dict[tuple[str, str], li
     }
 
 
-if __name__ == "__main__":
+# -------------------------------------------------------------------------- picture
+
+_PICTURE = ROOT / "docs" / "guides" / "following.svg"
+#: Requests in a second from each second on.
+_DAY = ((0, 60), (6, 600), (14, 60), (20, 0))
+_TOP, _HEIGHT, _GAP = 30, 70, 40
+
+
+def draw(target: str) -> None:
+    """Draw the choices for a load that grows and shrinks."""
+    dice, end = random.Random(3), _DAY[-1][0]
+    times = [
+        begin + at
+        for (begin, rate), (until, _) in pairwise(_DAY)
+        for at in poisson(dice, rate, until - begin)
+    ]
+    run = LoadRun(config_of(0, MOST, target), LAWS["affine"], 1, skipped=0)
+    choices = [(at / SECOND, delay / MS, size) for at, delay, size in run.open(times).choices]
+    choices.insert(0, (0.0, 0.0, MOST))
+    series: tuple[tuple[str, Sequence[tuple[float, float]], int], ...] = (
+        ("Requests in a second", [*_DAY[:-1]], 600),
+        ("Delay in ms", [(at, delay) for at, delay, _ in choices], 100),
+        ("Maximum rows of a batch", [(at, size) for at, _, size in choices], MOST),
+    )
+    parts: list[str] = []
+    for number, (words, steps, most) in enumerate(series):
+        bottom = _TOP + number * (_HEIGHT + _GAP) + _HEIGHT
+        parts.append(text(MARGIN, bottom - _HEIGHT - 10, words))
+        parts += gridline(bottom, "0") + gridline(bottom - _HEIGHT, str(most))
+        corners = [(0.0, steps[0][1])]
+        for at, value in [*steps[1:], (end, steps[-1][1])]:
+            corners += [(at, corners[-1][1]), (at, value)]
+        scale = (WIDTH - 16 - MARGIN) / end
+        points = [
+            (round(MARGIN + at * scale, 1), round(bottom - min(value, most) / most * _HEIGHT, 1))
+            for at, value in corners
+            if at <= end
+        ]
+        parts.append(polyline(points, COLOURS[number]))
+    for second in range(0, end + 1, 4):
+        x = round(MARGIN + second * (WIDTH - 16 - MARGIN) / end, 1)
+        parts.append(text(x, bottom + 16, f"{second} s", anchor="middle"))
+    write(_PICTURE, bottom + 26, parts)
+
+
+def main() -> None:
+    if sys.argv[1:] == ["--save"]:
+        draw("p99 100 ms")
     print(f"{'Change':32} {'Model':8} Seconds until it is followed, by seed")
     for (name, law), seconds in table(("flat", "affine", "step"), "abcdef").items():
         print(f"{name:32} {law:8} {' '.join(map(str, seconds))}")
+
+
+if __name__ == "__main__":
+    main()
