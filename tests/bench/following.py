@@ -1,4 +1,4 @@
-"""How soon the chosen pair follows a change of load, on a simulated clock.
+"""Measures how soon the chosen pair follows a change of load, on a simulated clock.
 
     python -m tests.bench.following [--save]
 
@@ -114,16 +114,16 @@ def draw(target: str) -> None:
         ("Maximum rows of a batch", [(at, size) for at, _, size in choices], MOST),
     )
     parts: list[str] = []
-    for number, (words, steps, most) in enumerate(series):
+    for number, (words, steps, top) in enumerate(series):
         bottom = _TOP + number * (_HEIGHT + _GAP) + _HEIGHT
         parts.append(text(MARGIN, bottom - _HEIGHT - 10, words))
-        parts += gridline(bottom, "0") + gridline(bottom - _HEIGHT, str(most))
+        parts += gridline(bottom, "0") + gridline(bottom - _HEIGHT, str(top))
         corners = [(0.0, steps[0][1])]
         for at, value in [*steps[1:], (end, steps[-1][1])]:
             corners += [(at, corners[-1][1]), (at, value)]
         scale = (WIDTH - 16 - MARGIN) / end
         points = [
-            (round(MARGIN + at * scale, 1), round(bottom - min(value, most) / most * _HEIGHT, 1))
+            (round(MARGIN + at * scale, 1), round(bottom - min(value, top) / top * _HEIGHT, 1))
             for at, value in corners
             if at <= end
         ]

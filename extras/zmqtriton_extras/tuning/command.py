@@ -237,7 +237,7 @@ def _requests(
 
 
 def _examples(config: Mapping[str, Any]) -> Iterator[_Values]:
-    """Yield what a function's own examples send."""
+    """Return the parameters and arrays of each example of a function."""
     interface = interface_of(config)
     if interface is not None:
         for example in interface.examples:
@@ -246,7 +246,7 @@ def _examples(config: Mapping[str, Any]) -> Iterator[_Values]:
 
 
 def _captured(directory: Path, model: str) -> Iterator[_Values]:
-    """Yield what a model's requests that were captured whole have sent."""
+    """Return those of each request of a model that was captured whole."""
     for record in read(directory):
         if record.model == model and record.is_whole and not record.has_failed:
             request = record.document["request"]

@@ -198,14 +198,14 @@ class BatchChoice:
         self.pair = Pair(0, max_batch_size)
         self._max_batch_size = max_batch_size
         powers = (1 << n for n in range(max_batch_size.bit_length()))
-        self._sizes = sorted({*powers, *sizes, max_batch_size})
+        self._sizes = {*powers, *sizes, max_batch_size}
+        #: All sizes that may have a duration of their own.
+        self._all = {*range(1, min(max_batch_size, _EACH) + 1), *self._sizes}
         self._times = ExecutionTimes()
         self._arrivals: deque[tuple[int, int]] = deque(maxlen=_MOST)
         #: Number of requests that were unanswered at once, of late.
         self._unanswered = 0.0
-        #: The number after the last execution.
-        self._latest = 0
-        #: True if the queue was long then, as `_QUEUED` says.
+        #: True if the queue was long after the last execution, as `_QUEUED` says.
         self._is_long = False
         #: Times when executions ended, oldest first, and the sizes that were tried for their times.
         self._ends: deque[int] = deque(maxlen=_MOST)
@@ -225,8 +225,8 @@ class BatchChoice:
             return  # it was an earlier broker's
         self._times.add(sum(one.elements for one in batch), took_ns, now_ns)
         self._ends.append(now_ns)
-        self._latest = batch[0].generation.unanswered + len(batch)
-        self._unanswered = max(self._unanswered, self._latest)
+        unanswered = batch[0].generation.unanswered + len(batch)
+        self._unanswered = max(self._unanswered, unanswered)
         target = self.target
         if target.limit_ns:
             for one in batch:
@@ -234,7 +234,7 @@ class BatchChoice:
                 self._used += _STEP * (target.late * _FEWER - is_late)
             self._used = min(max(self._used, 0.2), 1.0)
         was_long = self._is_long
-        self._is_long = self._latest >= _QUEUED * slots * self._max_batch_size
+        self._is_long = unanswered >= _QUEUED * slots * self._max_batch_size
         if self._is_long and not was_long:
             self._widen(now_ns)
         if now_ns < self._next_ns:
@@ -260,18 +260,17 @@ class BatchChoice:
             self._fill(durations, slots)
             yield _BATCHES
             return
-        best, least, most_ns = self.pair, None, inf
+        best, least = self.pair, None
         span_ns = max(1, trace.arrived[-1] - trace.arrived[0])
         load = trace.rows[-1] / span_ns / slots
         for pair in (best, *self._pairs(durations, load)):
+            most_ns = inf if least is None or target.limit_ns else least[1]
             outcome = trace.replay(pair, durations, slots, self._limit_ns, most_ns)
             cost = self._cost(outcome, len(trace.arrived))
             if least is None:
                 least = cost[0], cost[1] * _BETTER
             elif cost < least:
                 best, least = pair, cost
-            if not target.limit_ns:
-                most_ns = least[1]
             yield outcome.batches
         self.pair = best
 
@@ -286,11 +285,10 @@ class BatchChoice:
         a load which grows meets no pair that is overloaded where another is not.
         """
         rates = {rows: rows / durations[rows] for rows in self._candidates(durations)}
-        most = max(rates.values())
+        highest = max(rates.values())
         # by what is known: the hope for one size is no reason to leave out the others
-        enough = min(_ENOUGH * most, _ROOM * load)
-        few = range(1, min(self._max_batch_size, _EACH) + 1)
-        hope = durations.hope({*few, *self._sizes} - self._tried, most)
+        enough = min(_ENOUGH * highest, _ROOM * load)
+        hope = durations.hope(self._all - self._tried, highest)
         self._tried = {*self._tried, hope} if hope else set()
         if hope:
             rates[hope] = hope / durations[hope]
@@ -348,7 +346,7 @@ class BatchChoice:
         unanswered = max(1, round(self._unanswered))
         self._unanswered *= _FADES
         largest = min(self._max_batch_size, unanswered)
-        sizes = {*range(1, min(largest, _EACH) + 1), *(n for n in self._sizes if n <= largest)}
+        sizes = {rows for rows in self._all if rows <= largest}
 
         def rate(rows: int) -> float:
             full, rest = divmod(unanswered, rows)
