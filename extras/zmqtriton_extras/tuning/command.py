@@ -246,7 +246,7 @@ def _examples(config: Mapping[str, Any]) -> Iterator[_Values]:
 
 
 def _captured(directory: Path, model: str) -> Iterator[_Values]:
-    """Return those of each request of a model that was captured whole."""
+    """Return the parameters and arrays of each request that was captured whole."""
     for record in read(directory):
         if record.model == model and record.is_whole and not record.has_failed:
             request = record.document["request"]
