@@ -28,6 +28,9 @@ from zmqtriton_standard.ctl.output import LiveLine, form_option, print_document,
 from zmqtriton_standard.ctl.selecting import seconds_option
 from zmqtriton_standard.ctl.tables import print_table
 
+#: Fields of a parameter by the type of its value; all others are texts.
+_FIELDS = {bool: "bool_param", int: "int64_param", float: "double_param"}
+
 
 def encode(path: str, request: PreparedRequest, *, is_stream: bool) -> bytes:
     """Return the bytes of a ModelInferRequest. Raises InvalidArgument for values in JSON."""
@@ -40,6 +43,8 @@ def encode(path: str, request: PreparedRequest, *, is_stream: bool) -> bytes:
     for entry in request.document["inputs"]:
         message.inputs.add(name=entry["name"], datatype=entry["datatype"], shape=entry["shape"])
     message.raw_input_contents.extend(request.pieces)
+    for name, value in request.document.get("parameters", {}).items():
+        setattr(message.parameters[name], _FIELDS.get(type(value), "string_param"), value)
     if is_stream:
         message.parameters["triton_enable_empty_final_response"].bool_param = True
     return bytes(message.SerializeToString())

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import itertools
 import queue
 import time
 from abc import ABC, abstractmethod
@@ -32,7 +33,10 @@ class _GrpcConnection(ABC):
     def __init__(self, plan: Mapping[str, Any]) -> None:
         self._address = plan["address"]
         self._open_within_s = min(plan["timeout_s"], _OPEN_WITHIN_S)
-        self._request = base64.b64decode(plan["request"])
+        #: The requests, one after the other, again and again.
+        self._messages = itertools.cycle(
+            [base64.b64decode(each) for each in plan.get("requests", [plan["request"]])]
+        )
         self._metadata = [_metadatum(name.lower(), each) for name, each in plan["headers"].items()]
         self._channel: Any = None
 
@@ -67,7 +71,7 @@ class GrpcCalls(_GrpcConnection):
         if self._channel is None:
             self.open()
         try:
-            self._call(self._request, metadata=self._metadata)
+            self._call(next(self._messages), metadata=self._metadata)
         except (grpc.RpcError, ValueError) as error:  # a ValueError: the channel is closed
             raise RequestFailed(_text(error)) from None
         return []
@@ -99,7 +103,7 @@ class GrpcStream(_GrpcConnection):
                 requests: queue.SimpleQueue[bytes] = queue.SimpleQueue()
                 self._requests = requests
                 self._responses = self._method(iter(requests.get, b""), metadata=self._metadata)
-            self._requests.put(self._request)
+            self._requests.put(next(self._messages))
             return self._receive()
         except (grpc.RpcError, ValueError) as error:
             self._end_stream()

@@ -6,7 +6,7 @@ from zmqtriton.sdk import AddOn
 
 ADDON = AddOn(
     "tuning",
-    needs=("bench", "capture", "ctl"),
+    needs=("bench", "capture", "ctl", "functions"),
     ctl={"tune": ".command:tune"},
     offers={"ctl.group": {"Send requests": "tune"}},
 )

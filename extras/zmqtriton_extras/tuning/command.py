@@ -12,7 +12,8 @@ import json
 import os
 import tempfile
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import islice
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
@@ -22,9 +23,12 @@ import click
 from zmqtriton.sdk.process import Client, Server, ServerSelector
 from zmqtriton.sdk.wire import InvalidArgument, NotFound
 from zmqtriton_extras.bench.clients import Clients
-from zmqtriton_extras.bench.command import ServerStatistics
+from zmqtriton_extras.bench.command import ServerStatistics, encode
 from zmqtriton_extras.bench.results import make_row
-from zmqtriton_extras.capture.records import read, v2_request
+from zmqtriton_extras.capture.records import read
+from zmqtriton_extras.functions.bodies import read as read_body
+from zmqtriton_extras.functions.interface import interface_of
+from zmqtriton_extras.functions.sources import models_in
 from zmqtriton_extras.tuning.search import (
     Goal,
     Row,
@@ -35,24 +39,31 @@ from zmqtriton_extras.tuning.search import (
     trial_config,
 )
 from zmqtriton_standard.ctl.asking import run_with_client
-from zmqtriton_standard.ctl.http_service import HttpService, RefusedRequest, find_url
+from zmqtriton_standard.ctl.http_service import (
+    HttpService,
+    RefusedRequest,
+    find_address,
+    find_url,
+)
 from zmqtriton_standard.ctl.inferring import (
-    HEADER_LENGTH,
+    PreparedRequest,
     RequestOptions,
     model_path,
+    pack,
     with_request_options,
 )
 from zmqtriton_standard.ctl.output import LiveLine, form_option, print_document, print_note
 from zmqtriton_standard.ctl.selecting import seconds_option
 from zmqtriton_standard.ctl.tables import print_table
+from zmqtriton_standard.ctl.values import TensorInfo
 
 #: A first look at a trial, as a share of its time, and the share of the best rate below which the
 #: trial is ended after it.
 _LOOK, _HOPELESS = 0.25, 0.5
 _MAX_REQUESTS = 64
+#: The parameters of a request, and its arrays by the names of their inputs.
+_Values = tuple[Mapping[str, Any], Mapping[str, Any]]
 _HEAD = ("Instances", "Batch", "Delay us", "Req/s", "p50 ms", "p99 ms", "Mean batch", "")
-#: Requests as bytes of a body, with its headers.
-Requests = list[tuple[bytes, dict[str, str]]]
 
 
 @click.command()
@@ -106,26 +117,34 @@ def tune(
 ) -> None:
     """Find instances, batch and delay of MODEL for a target, by trial.
 
-    Sends requests, captured or made from values as for `infer`, to a server of its own that serves
-    MODEL in each setting, and prints the lines to write. The server that runs is not changed; both
-    share this machine, so leave it in peace.
+    Sends requests to a server of its own that serves MODEL in each setting, and prints the lines to
+    write. The requests were captured, or are made from values as for `infer`; without either, they
+    are the examples of a function. Of a stream, all of its time counts. The server that runs is
+    not changed; both share this machine, so leave it in peace.
     """
     model = request_options.model
 
     def question(client: Client) -> Search:
         goal = Goal.parse(target)
         config = _read_config(client, model)
-        search = Search(first_setting(config), goal, len(os.sched_getaffinity(0)))
-        if captured is None:
-            service = request_options.service(client)
-            requests = [request_options.prepare(service).encode()]
-        else:
-            requests = _captured(captured, model)
+        first = first_setting(config)
+        # a function's own delay is added to each configuration
+        has_own_delay = first.delay != "0" and interface_of(config) is not None
+        if has_own_delay:
+            print_note("the function sets its delay, which is kept: remove it to have others tried")
+        cores = len(os.sched_getaffinity(0))
+        search = Search(first, goal, cores, keeps_delay=has_own_delay)
+        requests = _requests(request_options, client, config, captured)
         place = directory or _directory_of(client, model)
         with tempfile.TemporaryDirectory(prefix="zmqtriton-tune-") as folder:
-            (Path(folder) / model).symlink_to(place.resolve())
-            options = {"model_control_mode": "explicit", "allow_http": True, "http_port": 0}
-            with Server(folder, http_address="127.0.0.1", **options).start() as server:
+            repository = place if place.is_file() else Path(folder)
+            if place.is_dir():
+                (repository / model).symlink_to(place.resolve())
+            ports = {"allow_http": True, "http_port": 0, "allow_grpc": True, "grpc_port": 0}
+            local = {"http_address": "127.0.0.1", "grpc_address": "127.0.0.1"}
+            with Server(
+                repository, model_control_mode="explicit", **ports, **local
+            ).start() as server:
                 trials = _Trials(server, request_options, requests, config, goal)
                 trials.run(search, clients, seconds, time.monotonic() + 60 * minutes)
         return search
@@ -156,41 +175,83 @@ def _read_config(client: Client, model: str) -> dict[str, Any]:
     client.check_model(model)
     config: dict[str, Any] = client.call("config", {"model": model}, Client.QUICK_TIMEOUT_S)
     for field, advice in (
-        ("ensemble_scheduling", "an ensemble has no instances: tune the models of its steps"),
-        ("sequence_batching", "a sequence has a place of its own: measure it with `bench`"),
-        ("model_transaction_policy", "a stream has no one response: measure it with `bench`"),
+        (
+            "ensemble_scheduling",
+            "an ensemble has no instances or batches of its own, so it cannot be tuned: tune the "
+            "models of its steps",
+        ),
+        (
+            "sequence_batching",
+            "the requests of a sequence need their order and one instance, so trials cannot repeat "
+            "them: measure each setting with `zmqtriton-ctl bench`",
+        ),
     ):
-        section = config.get(field)
-        if section and (field != "model_transaction_policy" or section.get("decoupled")):
+        if field in config:
             raise InvalidArgument(advice)
     return config
 
 
 def _directory_of(client: Client, model: str) -> Path:
-    """Return the directory of a model in the server's local repositories. Raises NotFound."""
+    """Return a model's directory, or a function's file, on this machine. Raises NotFound."""
     rows = client.call("options", timeout_s=Client.QUICK_TIMEOUT_S)
     values = [row["value"] for row in rows if row["option"] == "model-repository"]
     flat = [each for value in values for each in (value if isinstance(value, list) else [value])]
     working = Path(f"/proc/{client.identity.pid}/cwd").resolve()
     for repository in flat:
-        if (working / repository / model).is_dir():
-            return Path(working, repository, model)
+        path = Path(working, repository)
+        if (path / model).is_dir():
+            return path / model
+        # `zmqtriton run` has served one model, or the functions of one file
+        is_model = path.is_dir() and path.resolve().name == model
+        if is_model or (path.is_file() and model in models_in(path)):
+            return path
     raise NotFound(f"'{model}' is in no local repository: name its files by --directory")
 
 
-def _captured(directory: Path, model: str) -> Requests:
-    """Return the requests of a model that were captured whole. Raises NotFound."""
-    requests: Requests = []
+def _is_stream(config: Mapping[str, Any]) -> bool:
+    return bool(config.get("model_transaction_policy", {}).get("decoupled"))
+
+
+def _requests(
+    options: RequestOptions, client: Client, config: Mapping[str, Any], captured: Path | None
+) -> list[PreparedRequest]:
+    """Return the requests to send. Raises InvalidArgument, and NotFound without any."""
+    service = options.service(client)
+    if captured is None and (options.inputs or options.file or options.fill):
+        return [options.prepare(service)]
+    metadata = service.request(options.path).json()
+    infos = [TensorInfo.from_metadata(entry) for entry in metadata["inputs"]]
+    examples = _examples(config) if captured is None else _captured(captured, options.model)
+    requests = []
+    for parameters, arrays in islice(examples, _MAX_REQUESTS):
+        document, pieces = pack(infos, arrays)
+        requests.append(PreparedRequest({**document, "parameters": parameters}, pieces))
+    if requests:
+        return requests
+    if captured is not None:
+        raise NotFound(f"{captured} has no whole request for '{options.model}': capture some")
+    raise InvalidArgument(
+        f"'{options.model}' has no examples: name captured requests by --captured, give values "
+        "as NAME=VALUE, or add --random or --zeros"
+    )
+
+
+def _examples(config: Mapping[str, Any]) -> Iterator[_Values]:
+    """Return the parameters and arrays of each example of a function."""
+    interface = interface_of(config)
+    if interface is not None:
+        for example in interface.examples:
+            request = read_body(interface, "", json.dumps(example).encode())
+            yield request.parameters, request.inputs
+
+
+def _captured(directory: Path, model: str) -> Iterator[_Values]:
+    """Return the parameters and arrays of each request that was captured whole."""
     for record in read(directory):
         if record.model == model and record.is_whole and not record.has_failed:
-            head, parts = v2_request(record)
-            data = [path.read_bytes()[-size:] for path, size in parts]
-            requests.append((b"".join([head, *data]), {HEADER_LENGTH: str(len(head))}))
-        if len(requests) == _MAX_REQUESTS:
-            break
-    if not requests:
-        raise NotFound(f"{directory} has no whole request for '{model}': capture some")
-    return requests
+            request = record.document["request"]
+            arrays = {entry["name"]: record.array(entry) for entry in request["inputs"]}
+            yield request.get("parameters", {}), arrays
 
 
 class _Trials:
@@ -200,22 +261,30 @@ class _Trials:
         self,
         server: Server,
         options: RequestOptions,
-        requests: Requests,
+        requests: Sequence[PreparedRequest],
         config: Mapping[str, Any],
         goal: Goal,
     ) -> None:
+        is_stream = _is_stream(config)
         with ServerSelector(server.runtime_directory).connect() as client:
             url = find_url(client)
+            address = find_address(client, "grpc") if is_stream else ""
         self._service = HttpService(url, {}, options.timeout)
         self._model, self._path = options.model, model_path(options.model, None)
         self._config, self._goal = config, goal
-        bodies = [self._service.raw_request(f"{self._path}/infer", *each) for each in requests]
-        encoded = [base64.b64encode(body).decode() for body in bodies]
-        self._plan = {
-            "kind": "http",
-            "address": self._service.address,
+        encoded = [
+            base64.b64encode(
+                encode(self._path, each, is_stream=True)
+                if is_stream
+                else self._service.raw_request(f"{self._path}/infer", *each.encode())
+            ).decode()
+            for each in requests
+        ]
+        self._plan: dict[str, Any] = {
+            "kind": "stream" if is_stream else "http",
+            "address": address or self._service.address,
             "has_tls": False,
-            "is_decoupled": False,
+            "is_decoupled": is_stream,
             "headers": {},
             "timeout_s": options.timeout,
             "request": encoded[0],

@@ -71,12 +71,15 @@ class Setting(NamedTuple):
 class Search:
     """A walk from the best setting until now, along one axis after the other."""
 
-    def __init__(self, first: Setting, goal: Goal, cores: int) -> None:
+    def __init__(
+        self, first: Setting, goal: Goal, cores: int, *, keeps_delay: bool = False
+    ) -> None:
         self.goal = goal
         #: Rows by their settings, in the order of their trials.
         self.rows: dict[Setting, Row] = {}
         self.best = self._first = first
         self._cores = cores
+        self._keeps_delay = keeps_delay
 
     def run(self, measure: Callable[[Setting, Row | None], Row | None]) -> None:
         """Try settings; `measure` gets one with the best row, and returns None at the end."""
@@ -113,7 +116,7 @@ class Search:
         if axis == "batch":
             powers = (1 << n for n in reversed(range(largest.bit_length())))
             return [n for n in powers if n != self.best.batch]
-        if self.best.batch < 2:
+        if self.best.batch < 2 or self._keeps_delay:
             return []
         execution_us = 1000 * (self.rows[self.best].get("compute_ms") or 0)
         delays = [str(100 * round(execution_us * share / 100)) for share in _SHARES if execution_us]

@@ -8,8 +8,8 @@ from __future__ import annotations
 import functools
 import json
 import time
-from collections.abc import Callable, Iterator, Sequence
-from typing import Any, NamedTuple
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple
 from urllib.parse import quote
 
 import click
@@ -26,6 +26,9 @@ from zmqtriton_standard.ctl.http_service import (
 from zmqtriton_standard.ctl.output import form_option, print_document
 from zmqtriton_standard.ctl.selecting import MODEL, seconds_option
 from zmqtriton_standard.ctl.tables import terminal_width
+
+if TYPE_CHECKING:
+    from zmqtriton_standard.ctl.values import TensorInfo
 
 _USUAL_WIDTH = 100
 #: Status codes of refusals with a text that names the missing right.
@@ -119,6 +122,13 @@ def prepare(
     arrays = {} if document is None else values.read_document(document, infos)
     if words or fill or document is None:
         arrays = {**values.read_inputs(words, infos, fill=fill), **arrays}
+    return pack(infos, arrays)
+
+
+def pack(infos: Sequence[TensorInfo], arrays: Mapping[str, Any]) -> PreparedRequest:
+    """Make a request of arrays by the names of their inputs."""
+    from zmqtriton_standard.ctl import values
+
     pieces, entries = [], []
     for info in infos:
         if info.name in arrays:

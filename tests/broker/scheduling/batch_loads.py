@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import heapq
 import itertools
+import math
 import random
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from types import SimpleNamespace
 from typing import Any
@@ -66,6 +67,8 @@ class Result:
     """The times of the requests, in nanoseconds."""
 
     latencies: list[int] = field(default_factory=list)
+    #: Their times of arrival.
+    arrived: list[int] = field(default_factory=list)
     busy: int = 0
     begin: int = 0
     end: int = 0
@@ -106,13 +109,16 @@ class LoadRun:
         *,
         spread: float = 0.05,
         skipped: float = SKIPPED_S,
+        slow_from: float = math.inf,
     ) -> None:
+        """From `slow_from` seconds on, the executions take twice as long."""
         self.result = Result()
         queue = queue_of(config)
         assert isinstance(queue, BatchingQueue)
         self.queue = queue
         self._law = law
         self._spread, self._skipped_ns = spread, skipped * SECOND
+        self._slow_from_ns = slow_from * SECOND
         self._idle = self._instances = instances
         self._dice = random.Random(1)
         self._events: list[tuple[int, int, Callable[[], None]]] = []
@@ -122,13 +128,16 @@ class LoadRun:
         self._waiting = 0
         self._think: Callable[[], None] | None = None
 
-    def open(self, arrivals: list[float]) -> Result:
+    def open(self, arrivals: Iterable[float]) -> Result:
         for at in arrivals:
             self._at(round(at * SECOND), self._arrive)
         return self._run()
 
-    def closed(self, clients: int, seconds: float) -> Result:
-        """Clients that need up to a millisecond between response and request."""
+    def closed(self, clients: int, seconds: float, later: Iterable[float] = ()) -> Result:
+        """Clients that need up to a millisecond between response and request.
+
+        After `seconds` they end; the requests of `later` come whatever happens.
+        """
 
         def think() -> None:
             if self._now < seconds * SECOND:
@@ -137,7 +146,7 @@ class LoadRun:
         self._think = think
         for _ in range(clients):
             think()
-        return self._run()
+        return self.open(later)
 
     def _at(self, when: int, event: Callable[[], None]) -> None:
         heapq.heappush(self._events, (when, next(self._numbers), event))
@@ -167,9 +176,9 @@ class LoadRun:
             return False
         self._waiting -= len(batch)
         self._idle -= 1
-        took = round(
-            self._law(len(batch)) * MS * self._dice.uniform(1 - self._spread, 1 + self._spread)
-        )
+        chance = self._dice.uniform(1 - self._spread, 1 + self._spread)
+        slowness = 2 if self._now >= self._slow_from_ns else 1
+        took = round(self._law(len(batch)) * MS * chance * slowness)
         self.result.busy += took
         self._at(self._now + took, lambda: self._end(batch, took))
         return True
@@ -181,6 +190,7 @@ class LoadRun:
         self._generation.unanswered -= len(batch)
         for one in batch:
             self.result.latencies.append(self._now - one.arrived_ns)
+            self.result.arrived.append(one.arrived_ns)
             if self._think is not None:
                 self._think()
         choice = self.queue.choice

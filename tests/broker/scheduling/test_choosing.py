@@ -1,4 +1,7 @@
-"""The chosen delay and size, next to the best fixed pair of a grid, and what they follow."""
+"""The chosen delay and size: small loads, each for one reason, and changes of a load.
+
+test_choice_loads.py has all kinds of loads.
+"""
 
 from __future__ import annotations
 
@@ -6,6 +9,7 @@ import random
 
 import pytest
 
+from tests.bench.following import CHANGES, seconds_until_followed
 from tests.broker.scheduling.batch_loads import (
     ARRIVALS,
     LAWS,
@@ -13,7 +17,6 @@ from tests.broker.scheduling.batch_loads import (
     MS,
     SECOND,
     LoadRun,
-    Result,
     config_of,
     poisson,
 )
@@ -21,77 +24,44 @@ from zmqtriton.broker.scheduling.choosing import BatchChoice, Durations, Pair, P
 from zmqtriton.broker.scheduling.fitting import queue_of
 from zmqtriton.config.batch_delays import target_of
 
-pytestmark = pytest.mark.slow
 
-_LIMIT_MS = 80
-_SIZES, _DELAYS_US = (1, 6, 8, 12, MOST), (0, 1000, 4000)
-_TARGET_DELAYS_US = (0, 16_000, 32_000, 48_000, 60_000, 72_000)
-#: Of all cases this share may be worse than the best fixed pair by more than a tenth.
-_WORSE, _SHARE, _WORST = 1.1, 0.1, 1.25
+def _mean_ms(config: dict[str, object], law: str, instances: int, times: list[float]) -> float:
+    return LoadRun(config, LAWS[law], instances).open(times).mean / MS
 
 
-def _open_ratio(target: str, arrivals: str, law: str, instances: int) -> float:
-    """Return the costs with a target, as a multiple of those of the best fixed pair."""
-    capacity = max(rows / LAWS[law](rows) for rows in range(1, MOST + 1)) * 1000 * instances
-    times = [*ARRIVALS[arrivals](random.Random(f"{arrivals}{law}"), capacity / 2, 10)]
-
-    def cost(config: dict[str, object]) -> tuple[float, float]:
-        result = LoadRun(config, LAWS[law], instances).open(times)
-        if target == "latency":
-            return 0, result.mean
-        return max(0.0, result.late(_LIMIT_MS * MS) - 0.01), result.busy
-
-    delays = _DELAYS_US if target == "latency" else _TARGET_DELAYS_US
-    pairs = [(delay, size) for size in _SIZES for delay in delays if size > 1 or not delay]
-    late, best = min(cost(config_of(*pair)) for pair in pairs)
-    own_late, own = cost(config_of(0, MOST, target))
-    assert own_late <= late + 0.02
-    return own / best
+def _times(arrivals: str, law: str, seconds: int, rate: float) -> list[float]:
+    return [*ARRIVALS[arrivals](random.Random(f"{arrivals}{law}"), rate, seconds)]
 
 
-@pytest.mark.parametrize("target", ["latency", f"p99 {_LIMIT_MS} ms"])
-@pytest.mark.parametrize("instances", [1, 2, 4])
-def test_a_choice_is_nearly_as_good_as_the_best_fixed_pair(target: str, instances: int) -> None:
-    ratios = {
-        (arrivals, law): _open_ratio(target, arrivals, law, instances)
-        for arrivals in ARRIVALS
-        for law in LAWS
-    }
+def test_the_hope_for_a_size_leaves_out_none_that_is_known() -> None:
+    times = _times("poisson", "linear", 6, 500)
 
-    worse = {case: ratio for case, ratio in ratios.items() if ratio > _WORSE}
-    assert len(worse) <= _SHARE * len(ratios), worse
-    assert max(ratios.values()) < _WORST, worse
+    own = _mean_ms(config_of(0, MOST, "latency"), "linear", 2, times)
+
+    assert own < 1.05 * _mean_ms(config_of(0, 1), "linear", 2, times)
 
 
-def _rate(result: Result) -> float:
-    return len(result.latencies) / result.span
+def test_a_size_between_two_that_were_executed_is_found() -> None:
+    times = _times("poisson", "step", 6, 1200)
+
+    own = LoadRun(config_of(0, MOST, "p99 80 ms"), LAWS["step"], 4).open(times)
+
+    best = LoadRun(config_of(32_000, 6), LAWS["step"], 4).open(times)
+    assert own.busy < 1.05 * best.busy
+    assert own.late(80 * MS) <= 0.01
 
 
-@pytest.mark.parametrize("law", LAWS)
-@pytest.mark.parametrize(("clients", "instances"), [(1, 1), (5, 1), (16, 1), (16, 2), (60, 2)])
-def test_clients_that_wait_for_responses_share_full_batches(
-    law: str, clients: int, instances: int
-) -> None:
-    pairs = [(delay, size) for size in _SIZES for delay in _DELAYS_US]
-    runs = [LoadRun(config_of(*pair), LAWS[law], instances).closed(clients, 5) for pair in pairs]
-    best = max(map(_rate, runs))
+def test_a_queue_that_a_burst_makes_long_shortens_no_delay() -> None:
+    times = _times("bursts", "flat", 6, 800)
 
-    own = LoadRun(config_of(0, MOST, "throughput"), LAWS[law], instances).closed(clients, 5)
+    own = LoadRun(config_of(0, MOST, "p99 80 ms"), LAWS["flat"], 1).open(times)
 
-    assert _rate(own) > 0.85 * best
+    assert own.busy < 1.1 * LoadRun(config_of(60_000, MOST), LAWS["flat"], 1).open(times).busy
 
 
-def test_a_change_of_load_is_followed_within_seconds() -> None:
-    dice = random.Random(1)
-    few = [*poisson(dice, 20, 6)]
-    many = [6 + at for at in poisson(dice, 1200, 6)]
-
-    result = LoadRun(config_of(0, MOST, "latency"), LAWS["flat"], 4).open([*few, *many])
-
-    delays = [delay for at, delay, _ in result.choices if 8.5 * SECOND < at]
-    before = [delay for at, delay, _ in result.choices if at < 6 * SECOND]
-    assert 0 == (before or [0])[-1]
-    assert 0 < ([delay for _, delay, _ in result.choices] or [0])[-1], delays
+@pytest.mark.parametrize("change", CHANGES)
+def test_a_change_of_load_is_followed_within_seconds(change: str) -> None:
+    assert seconds_until_followed(CHANGES[change], "flat", "a") <= 4
 
 
 def test_a_replay_is_what_the_queue_does() -> None:

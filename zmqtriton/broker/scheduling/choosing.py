@@ -22,6 +22,7 @@ from bisect import bisect_left, bisect_right
 from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import accumulate
+from math import inf
 from statistics import median
 from typing import NamedTuple
 
@@ -38,8 +39,8 @@ _DURATIONS, _KEPT_NS = 9, 600_000_000_000
 #: Another pair is taken if it costs less than this share of the present one.
 _BETTER = 0.98
 #: The rows in a second that a size must be able to execute: this share of the most that any size
-#: can, or this multiple of those that come.
-_ENOUGH, _ROOM = 0.8, 6.0
+#: can, or this multiple of those that come; and the share below which a long queue changes it.
+_ENOUGH, _ROOM, _WIDE = 0.9, 6.0, 0.95
 #: Sizes without a power of two that are tried because their rows take less time each.
 _PEAKS = 3
 #: Delays to try, as shares of an execution, and of the time that a target leaves for it.
@@ -157,14 +158,19 @@ class PastArrivals:
         self._sums = [0, *accumulate(self.arrived)]
 
     def replay(
-        self, pair: Pair, durations: dict[int, int], instances: int, limit_ns: int = 0
+        self,
+        pair: Pair,
+        durations: dict[int, int],
+        instances: int,
+        limit_ns: int = 0,
+        most_ns: float = inf,
     ) -> ReplayCost:
-        """Return the cost of these requests with a pair."""
+        """Return the cost of these requests with a pair; it ends when they have waited longer."""
         arrived, rows, sums = self.arrived, self.rows, self._sums
         free = [0] * instances
         waited = late = busy = batches = first = 0
         count = len(arrived)
-        while first < count:
+        while first < count and waited <= most_ns:
             # the batch takes requests before `bound`, and has all of them when it is full
             bound = max(first + 1, bisect_right(rows, rows[first] + pair.size, first) - 1)
             start = max(free[0], arrived[first])
@@ -192,13 +198,15 @@ class BatchChoice:
         self.pair = Pair(0, max_batch_size)
         self._max_batch_size = max_batch_size
         powers = (1 << n for n in range(max_batch_size.bit_length()))
-        self._sizes = sorted({*powers, *sizes, max_batch_size})
+        self._sizes = {*powers, *sizes, max_batch_size}
+        #: All sizes that may have a duration of their own.
+        self._all = {*range(1, min(max_batch_size, _EACH) + 1), *self._sizes}
         self._times = ExecutionTimes()
         self._arrivals: deque[tuple[int, int]] = deque(maxlen=_MOST)
         #: Number of requests that were unanswered at once, of late.
         self._unanswered = 0.0
-        #: The number after the last execution.
-        self._latest = 0
+        #: True if the queue was long after the last execution, as `_QUEUED` says.
+        self._is_long = False
         #: Times when executions ended, oldest first, and the sizes that were tried for their times.
         self._ends: deque[int] = deque(maxlen=_MOST)
         self._tried: set[int] = set()
@@ -217,14 +225,18 @@ class BatchChoice:
             return  # it was an earlier broker's
         self._times.add(sum(one.elements for one in batch), took_ns, now_ns)
         self._ends.append(now_ns)
-        self._latest = batch[0].generation.unanswered + len(batch)
-        self._unanswered = max(self._unanswered, self._latest)
+        unanswered = batch[0].generation.unanswered + len(batch)
+        self._unanswered = max(self._unanswered, unanswered)
         target = self.target
         if target.limit_ns:
             for one in batch:
                 is_late = now_ns - one.arrived_ns > target.limit_ns
                 self._used += _STEP * (target.late * _FEWER - is_late)
             self._used = min(max(self._used, 0.2), 1.0)
+        was_long = self._is_long
+        self._is_long = unanswered >= _QUEUED * slots * self._max_batch_size
+        if self._is_long and not was_long:
+            self._widen(now_ns)
         if now_ns < self._next_ns:
             return
         self._next_ns = now_ns + _PAUSE_NS
@@ -242,9 +254,9 @@ class BatchChoice:
         arrivals = sorted(self._arrivals)
         recent = bisect_left(arrivals, (arrivals[-1][0] - _SECONDS_NS, 0))
         trace = PastArrivals(arrivals[max(0, min(recent, len(arrivals) - _LEAST)) :])
-        target, is_full = self.target, self._latest >= _QUEUED * slots * self._max_batch_size
+        target = self.target
         is_closed = not target.limit_ns and self._is_closed(trace, durations, slots)
-        if is_closed or is_full or target.text == THROUGHPUT:
+        if is_closed or target.text == THROUGHPUT:
             self._fill(durations, slots)
             yield _BATCHES
             return
@@ -252,14 +264,14 @@ class BatchChoice:
         span_ns = max(1, trace.arrived[-1] - trace.arrived[0])
         load = trace.rows[-1] / span_ns / slots
         for pair in (best, *self._pairs(durations, load)):
-            outcome = trace.replay(pair, durations, slots, self._limit_ns)
+            most_ns = inf if least is None or target.limit_ns else least[1]
+            outcome = trace.replay(pair, durations, slots, self._limit_ns, most_ns)
             cost = self._cost(outcome, len(trace.arrived))
             if least is None:
                 least = cost[0], cost[1] * _BETTER
             elif cost < least:
                 best, least = pair, cost
             yield outcome.batches
-        self._tried.add(best.size)
         self.pair = best
 
     @property
@@ -273,7 +285,13 @@ class BatchChoice:
         a load which grows meets no pair that is overloaded where another is not.
         """
         rates = {rows: rows / durations[rows] for rows in self._candidates(durations)}
-        enough = min(_ENOUGH * max(rates.values()), _ROOM * load)
+        highest = max(rates.values())
+        # by what is known: the hope for one size is no reason to leave out the others
+        enough = min(_ENOUGH * highest, _ROOM * load)
+        hope = durations.hope(self._all - self._tried, highest)
+        self._tried = {*self._tried, hope} if hope else set()
+        if hope:
+            rates[hope] = hope / durations[hope]
         limit_ns = self._limit_ns
         for size in sorted((rows for rows, rate in rates.items() if rate >= enough), reverse=True):
             took = durations[size]
@@ -291,12 +309,20 @@ class BatchChoice:
         """
         few = range(1, min(self._max_batch_size, _EACH) + 1)
         near = {self.pair.size - 1 or 1, min(self.pair.size + 1, self._max_batch_size)}
-        # smaller batches cost more time in all, and only a target can be worth it
-        hopes = near if self.target.limit_ns else near - {self.pair.size - 1}
-        durations.hope(hopes - self._tried, max(rows / durations[rows] for rows in few))
         rates = [0.0, *(rows / durations[rows] for rows in few), 0.0]
         peaks = [rows for rows in few if rates[rows - 1] <= rates[rows] > rates[rows + 1]]
         return {*self._sizes, *near, *sorted(peaks, key=rates.__getitem__)[-_PEAKS:]}
+
+    def _widen(self, now_ns: int) -> None:
+        """Choose the size that executes the most rows, for a queue that has just become long.
+
+        It would grow until all pairs are replayed; then they are, with the requests of now.
+        """
+        durations = self._times.learned(now_ns)
+        size = max(self._candidates(durations), key=lambda rows: rows / durations[rows])
+        if self.pair.size / durations[self.pair.size] < _WIDE * size / durations[size]:
+            self.pair = Pair(self.pair.delay_ns, size)
+            self._round = iter(())
 
     def _cost(self, replay: ReplayCost, requests: int) -> tuple[int, float]:
         """Return by how many requests a replay misses the target, and what it costs besides."""
@@ -320,7 +346,7 @@ class BatchChoice:
         unanswered = max(1, round(self._unanswered))
         self._unanswered *= _FADES
         largest = min(self._max_batch_size, unanswered)
-        sizes = {*range(1, min(largest, _EACH) + 1), *(n for n in self._sizes if n <= largest)}
+        sizes = {rows for rows in self._all if rows <= largest}
 
         def rate(rows: int) -> float:
             full, rest = divmod(unanswered, rows)

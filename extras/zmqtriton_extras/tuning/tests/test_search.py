@@ -125,3 +125,11 @@ def test_the_lines_to_write_are_those_of_the_setting() -> None:
 def test_another_target_is_refused() -> None:
     with pytest.raises(InvalidArgument, match="must be throughput, or such as"):
         Goal.parse("p99 soon")
+
+
+def test_a_delay_that_is_kept_is_in_each_trial() -> None:
+    search = Search(Setting(1, 8, "auto"), THROUGHPUT, 2, keeps_delay=True)
+
+    search.run(lambda setting, best: row_of(100))
+
+    assert {"auto"} == {setting.delay for setting in search.rows}

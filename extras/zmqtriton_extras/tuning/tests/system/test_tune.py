@@ -32,6 +32,33 @@ class TritonPythonModel:
             for one in requests
         ]
 """
+#: Two responses for each request.
+STREAM = """
+import time
+import triton_python_backend_utils as pb_utils
+
+class TritonPythonModel:
+    def execute(self, requests):
+        for one in requests:
+            sender = one.get_response_sender()
+            for _ in range(2):
+                time.sleep(0.01)
+                y = pb_utils.Tensor("Y", one.inputs()[0].as_numpy())
+                sender.send(pb_utils.InferenceResponse([y]))
+            sender.send(flags=pb_utils.TRITONSERVER_RESPONSE_COMPLETE_FINAL)
+"""
+FUNCTIONS = """
+from collections.abc import Iterator
+from zmqtriton import model
+
+@model(batch=4, delay="auto", examples=[{"number": 2}, {"number": 3}])
+def doubled(number: list[float]) -> list[float]:
+    return [2 * each for each in number]
+
+@model(examples=[{"number": 2}])
+def counted(number: int) -> Iterator[int]:
+    yield from range(number)
+"""
 CONFIG = """
 backend: "python"
 max_batch_size: 8
@@ -53,7 +80,7 @@ def server(tmp_path: Path) -> Iterator[Server]:
         yield running
 
 
-def records(directory: Path, *values: float) -> Path:
+def records(directory: Path, *values: float, model: str = "small") -> Path:
     segment = directory / "captures" / "1"
     segment.mkdir(parents=True)
     rows = [{"name": "X", "datatype": "FP32", "shape": [1, 1], "data": [each]} for each in values]
@@ -61,7 +88,7 @@ def records(directory: Path, *values: float) -> Path:
         json.dumps(
             {
                 "id": str(number),
-                "model": "small",
+                "model": model,
                 "error": None,
                 "request": {"inputs": [row]},
                 "responses": [],
@@ -73,8 +100,8 @@ def records(directory: Path, *values: float) -> Path:
     return directory / "captures"
 
 
-def tune(server: Server, *words: str) -> dict[str, Any]:
-    done = ctl(server, "tune", "small", "--seconds=0.2", "--clients=8", *words, "-o", "json")
+def tune(server: Server, *words: str, model: str = "small") -> dict[str, Any]:
+    done = ctl(server, "tune", model, "--seconds=0.2", "--clients=8", *words, "-o", "json")
     assert 0 == done.exit_code, done.stderr
     document: dict[str, Any] = json.loads(done.stdout)
     return document
@@ -100,6 +127,48 @@ def test_what_cannot_be_tuned_says_why(server: Server, tmp_path: Path) -> None:
 
     assert "--target 'soon' must be throughput" in unknown.stderr
     assert "has no whole request for 'small'" in empty.stderr
+
+
+def add(server: Server, name: str, config: str, code: str = MODEL) -> None:
+    directory = server.repository / name
+    (directory / "1").mkdir(parents=True)
+    (directory / "1" / "model.py").write_text(code)
+    (directory / "config.pbtxt").write_text(config)
+
+
+def test_a_stream_is_measured_until_its_end(server: Server, tmp_path: Path) -> None:
+    config = CONFIG.replace("dynamic_batching { }", "model_transaction_policy { decoupled: true }")
+    add(server, "small_stream", config, STREAM)
+    server.control_model("load", "small_stream")
+    captured = records(tmp_path, 1, 2, model="small_stream")
+
+    found = tune(server, f"--captured={captured}", "--minutes=0.1", model="small_stream")
+
+    assert all(not row["failed"] for row in found["rows"])
+    assert found["rows"][0]["p50_ms"] >= 20
+
+
+def test_a_function_is_tuned_by_its_examples(server: Server) -> None:
+    for name in ("doubled", "counted"):
+        server.write_model(name, "", FUNCTIONS)
+        server.control_model("load", name)
+
+        found = tune(server, "--minutes=0.05", model=name)
+
+        assert all(not row["failed"] for row in found["rows"])
+        assert found["rows"][0]["requests_per_s"] > 0
+
+
+def test_a_sequence_is_refused_with_what_to_do(server: Server) -> None:
+    config = CONFIG.replace("dynamic_batching", "sequence_batching")
+    add(server, "ordered", config)
+    server.control_model("load", "ordered")
+
+    done = ctl(server, "tune", "ordered", "--zeros")
+    empty = ctl(server, "tune", "small")
+
+    assert "measure each setting with `zmqtriton-ctl bench`" in done.stderr
+    assert "'small' has no examples: name captured requests by --captured" in empty.stderr
 
 
 def test_the_server_of_the_trials_ends_with_the_command(server: Server) -> None:
