@@ -1,6 +1,6 @@
 """Makes the example request of a function, which `zmqtriton run` prints, from its schema.
 
-The supervisor imports this module, so it does without numpy, which takes 10 MB.
+The supervisor imports this module, which therefore leaves out numpy: that takes 10 MB.
 """
 
 from __future__ import annotations

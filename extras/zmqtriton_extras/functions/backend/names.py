@@ -1,4 +1,4 @@
-"""Names that the server needs without numpy: of models, and in the schemas of functions."""
+"""Names of models, and in schemas of functions. This module does not import numpy."""
 
 from __future__ import annotations
 
