@@ -1,9 +1,12 @@
 """Train a diffusion model on the digits of scikit-learn: it learns to see a digit in noise.
 
-Half a minute on one core.
+Half a minute of one core.
 """
 
+import os
 from pathlib import Path
+
+os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # several would wait for each other
 
 import joblib
 import numpy as np

@@ -13,13 +13,13 @@ import numpy as np
 from zmqtriton.sdk.frontend import json_documents
 from zmqtriton.sdk.wire import InvalidArgument, datatypes, documents, wire
 from zmqtriton_extras.functions.backend.kinds import (
-    DATATYPE,
     Kind,
     MismatchError,
     Scalars,
     named,
 )
 from zmqtriton_extras.functions.backend.media import said_of
+from zmqtriton_extras.functions.backend.names import DATATYPE
 from zmqtriton_extras.functions.interface import BYTES_TYPE, JSON, MULTIPART, Interface, Request
 from zmqtriton_extras.routes.backend.multipart import (
     Part,

@@ -94,7 +94,7 @@ def _rows(path: str, *, may_call: bool) -> Iterator[tuple[int, str, bool]]:
         except HintError as error:
             yield line, f"{name}: {error}", True
             continue
-        example = example_for(interface) if may_call else None
+        example = example_for(interface.input, interface.examples) if may_call else None
         if example is not None:
             text = _failure(Path(path), getattr(each, api.MARK).name, interface, example)
             words = f"{name}, called with {shown(json.dumps(example))}: {_ANSWER.sub('', text)}"

@@ -1,25 +1,25 @@
-"""Makes the example request of a function, which `zmqtriton run` prints, from its schema."""
+"""Makes the example request of a function, which `zmqtriton run` prints, from its schema.
+
+The supervisor imports this module, which therefore leaves out numpy: that takes 10 MB.
+"""
 
 from __future__ import annotations
 
-import base64
 import json
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from zmqtriton_extras.functions.backend.kinds import CONTENT, DATATYPE, DIMS
-from zmqtriton_extras.functions.backend.media import Audio, Image
-from zmqtriton_extras.functions.interface import Interface, interface_of
+from zmqtriton.sdk.models import config_parameter
+from zmqtriton_extras.functions.backend.names import CONTENT, DATATYPE, DESCRIPTION, DIMS
 
-#: A PNG of one pixel, in base64.
-_PIXEL = (
-    "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk"
-    "+M9QDwADhgGAWjR9awAAAABJRU5ErkJggg=="
-)
+#: A picture of one pixel and a sound of one sample, in base64, by content type.
 _FILES = {
-    Image.content_type: _PIXEL,
-    Audio.content_type: base64.b64encode(Audio.of([0.0], 8000).data).decode(),
+    "image/png": (
+        "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk"
+        "+M9QDwADhgGAWjR9awAAAABJRU5ErkJggg=="
+    ),
+    "audio/wav": "UklGRiYAAABXQVZFZm10IBAAAAABAAEAQB8AAIA+AAACABAAZGF0YQIAAAAAAA==",
 }
 _BASE64 = "aGVsbG8="
 #: Example elements of arrays, if they are not numbers.
@@ -41,21 +41,24 @@ _MAX_CHARACTERS = 1000
 
 def requests(name: str, config: Mapping[str, Any], options: Any) -> Iterator[tuple[str, str]]:
     """Yield the path and JSON of an example request, unless it is long, and the URL of the page."""
-    interface = interface_of(config)
-    if interface and (example := example_for(interface)) is not None:
+    if not (text := config_parameter(config, DESCRIPTION)):
+        return
+    description = json.loads(text)
+    example = example_for(description["input"], description.get("examples", []))
+    if example is not None:
         yield f"/{name}", json.dumps(example, ensure_ascii=False)
-    if interface and options.value("allow_web_page"):
+    if options.value("allow_web_page"):
         yield "", f"# in a browser, with a form: {{url}}/{name}"
 
 
-def example_for(interface: Interface) -> Any:
+def example_for(schema: Mapping[str, Any], examples: Sequence[Mapping[str, Any]]) -> Any:
     """Return example arguments of a function; None if their JSON is too long to read."""
-    example = example_of(interface.input)
+    example = example_of(schema)
     messages = example.get("messages")
     for each in messages if isinstance(messages, list) else ():
         if each == {} or (isinstance(each, dict) and "role" in each):  # one of a chat
             each.update(role="user", content="hello")
-    for each in (*interface.examples, example):
+    for each in (*examples, example):
         if len(json.dumps(each, ensure_ascii=False)) < _MAX_CHARACTERS:
             return each
     return None

@@ -42,7 +42,7 @@ from zmqtriton.sdk.wire import (
 )
 from zmqtriton_extras.functions import bodies, files
 from zmqtriton_extras.functions.backend.kinds import MismatchError, Place
-from zmqtriton_extras.functions.backend.signature import DESCRIPTION
+from zmqtriton_extras.functions.backend.names import DESCRIPTION
 from zmqtriton_extras.functions.example_requests import example_for
 from zmqtriton_extras.functions.interface import Interface, Request, interface_of
 from zmqtriton_extras.functions.urls import NotFetched, Urls
@@ -332,7 +332,7 @@ _DESCRIPTIONS = RouteDescriptions(
 
 
 def _operation(gateway: Gateway, name: str, interface: Interface) -> dict[str, Any]:
-    operation = interface.operation(name, example_for(interface))
+    operation = interface.operation(name, example_for(interface.input, interface.examples))
     if gateway.settings.access.tokens:
         operation["security"] = [{"token": []}]
     return operation

@@ -19,7 +19,6 @@ from zmqtriton.sdk.models import config_parameter
 from zmqtriton.sdk.wire import documents
 from zmqtriton_extras.functions.backend.documents import Documents, kind_of_schema
 from zmqtriton_extras.functions.backend.kinds import (
-    CONTENT,
     ERROR,
     MAX_ERRORS,
     Kind,
@@ -31,7 +30,8 @@ from zmqtriton_extras.functions.backend.kinds import (
     raise_all,
 )
 from zmqtriton_extras.functions.backend.media import Media, types_like
-from zmqtriton_extras.functions.backend.signature import DESCRIPTION, RAGGED
+from zmqtriton_extras.functions.backend.names import CONTENT, DESCRIPTION
+from zmqtriton_extras.functions.backend.signature import RAGGED
 
 JSON, MULTIPART, _STREAM = "application/json", "multipart/form-data", "text/event-stream"
 #: The content type of bytes without a known type.

@@ -105,6 +105,10 @@ BROKEN = {"python": "/e/bin/python", "problem": "Python runtime state: core init
 #: What is said, and in part; one of each kind and of the words of models at least.
 REASONS: list[tuple[Reason, str]] = [
     (raised("ModuleNotFoundError", "No module named 'x'"), "cannot import 'x'"),
+    (
+        raised("OSError", "libgomp.so.1: cannot open shared object file: No such file"),
+        "a library of the system is missing: libgomp.so.1",
+    ),
     (raised("ImportError", "cannot import name 'a' from 'b'"), "an import fails: ImportError"),
     (raised("SyntaxError", "invalid syntax (model.py, line 4)"), "its code cannot be read"),
     (raised("ValueError", "bad"), "it raises ValueError: bad (model.py, line 8, in initialize)"),

@@ -65,6 +65,12 @@ _KNOWN = (
         (_RESTART,),
     ),
     Words(
+        r"(lib[^\s:]+\.so[^\s:]*): cannot open shared object file",
+        "a library of the system is missing: {0}{at}",
+        "Install the system's package that has it, such as libgomp1 of Debian for libgomp.so.1.",
+        (_RESTART,),
+    ),
+    Words(
         r"(ImportError: .*)",
         "an import fails: {0}{at}",
         "A library is missing or of another version than the model expects.",

@@ -22,9 +22,6 @@ from zmqtriton_extras.functions.backend import media
 from zmqtriton_extras.functions.backend.adapters import UNIONS, adapter_of
 from zmqtriton_extras.functions.backend.api import Array
 from zmqtriton_extras.functions.backend.kinds import (
-    CONTENT,
-    DATATYPE,
-    DIMS,
     ELEMENTS,
     Arrays,
     Choice,
@@ -37,6 +34,7 @@ from zmqtriton_extras.functions.backend.kinds import (
     as_bytes,
     element_kind,
 )
+from zmqtriton_extras.functions.backend.names import CONTENT, DATATYPE, DIMS
 from zmqtriton_floor.sdk import described, documents, shown
 
 JSON = "application/json"

@@ -13,14 +13,13 @@ from typing import Any, Callable, Dict, Iterable, List, NamedTuple, Optional, Se
 
 import numpy as np
 
+from zmqtriton_extras.functions.backend.names import DATATYPE, DIMS
 from zmqtriton_floor.sdk import clipped, described, documents, shown
 
 _INT64 = np.iinfo(np.int64)
 _ONE_LINE = {ord("\n"): " ", ord("'"): "\N{RIGHT SINGLE QUOTATION MARK}"}
 #: Suffix of the name of a request parameter with the errors that the server found in an argument.
 ERROR = ".error"
-#: Own fields in JSON schemas: element type and shape of an array, and content type.
-DATATYPE, DIMS, CONTENT = "x-datatype", "x-dims", "contentMediaType"
 #: Maximum number of errors in a response; the others are only counted.
 MAX_ERRORS = 20
 

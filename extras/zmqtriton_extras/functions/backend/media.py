@@ -18,7 +18,6 @@ from typing import Any, Callable, Dict, Iterable, List, Mapping, Tuple
 import numpy as np
 
 from zmqtriton_extras.functions.backend.kinds import (
-    CONTENT,
     Kind,
     MismatchError,
     array_of_one,
@@ -26,6 +25,7 @@ from zmqtriton_extras.functions.backend.kinds import (
     convert_all,
     from_base64,
 )
+from zmqtriton_extras.functions.backend.names import CONTENT
 
 #: Suffixes of request parameters about a file, as in "image.filename".
 WORDS = ("filename", "content_type")

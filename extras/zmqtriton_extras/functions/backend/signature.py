@@ -22,7 +22,6 @@ from zmqtriton_extras.functions.backend.documents import (
     write,
 )
 from zmqtriton_extras.functions.backend.kinds import (
-    CONTENT,
     Arrays,
     HintError,
     Kind,
@@ -33,6 +32,7 @@ from zmqtriton_extras.functions.backend.kinds import (
     as_base64,
 )
 from zmqtriton_extras.functions.backend.media import Audio
+from zmqtriton_extras.functions.backend.names import CONTENT, DESCRIPTION
 from zmqtriton_floor.sdk import described, documents
 
 _STREAMS = (
@@ -43,8 +43,6 @@ _STREAMS = (
     collections.abc.Iterable,
     collections.abc.Iterator,
 )
-#: The parameter of the configuration that describes a function to the server.
-DESCRIPTION = "FUNCTION"
 #: Kinds of values for OpenAI's routes. A parameter with a chat has the name `messages`.
 _TEXT, _SOUND, _CHAT, _MESSAGE = "text", "audio", "messages", "message"
 #: Names of outputs that OpenAI's routes add to a text.

@@ -394,7 +394,7 @@ def test_examples_of_the_author_are_in_the_description(tmp_path: Path) -> None:
         "caption 2": {"value": second},
     } == body["examples"]
     # a command shows the first that is short
-    assert second == example_for(interface)
+    assert second == example_for(interface.input, interface.examples)
 
 
 @pytest.mark.parametrize(

@@ -17,9 +17,10 @@ from zmqtriton_extras.functions.sources import models_in
 FUNCTION = "from zmqtriton import model\n@model\ndef caption(a: int) -> int: ..."
 
 
-def test_a_reader_of_repositories_needs_no_numpy() -> None:
+@pytest.mark.parametrize(("module", "imported"), [("sources", ["ast"]), ("example_requests", [])])
+def test_readers_and_the_supervisor_need_no_numpy(module: str, imported: list[str]) -> None:
     code = (
-        "import sys; from zmqtriton_extras.functions import sources; "
+        f"import sys; from zmqtriton_extras.functions import {module}; "
         "print(sorted({'numpy', 'ast'} & sys.modules.keys()))"
     )
     paths = os.pathsep.join(str(ROOT / root) for root in (".", "stub", "frontends", "extras"))
@@ -31,7 +32,7 @@ def test_a_reader_of_repositories_needs_no_numpy() -> None:
         env={**os.environ, "PYTHONPATH": paths},
     )
 
-    assert "['ast']\n" == answer.stdout
+    assert f"{imported}\n" == answer.stdout
 
 
 @pytest.mark.parametrize(
