@@ -42,7 +42,7 @@ def _chapters(target: Target, root: Path) -> list[Chapter]:
     places = [path for path in target.repositories if path not in silent]
     target = replace(target, repositories=places)
     chapters = [Chapter("the silent repositories", files.judge_silent(silent))]
-    chapters += [*_of_server(target, root), *_of_machine(target, root)]
+    chapters += _of_core(target, root)
     for more in CHAPTERS.all_of(addons.offers()):
         chapters += more(target)
     pid = target.server.pid if target.server else 0
@@ -55,10 +55,10 @@ def _chapters(target: Target, root: Path) -> list[Chapter]:
     return chapters
 
 
-def _of_server(target: Target, root: Path) -> list[Chapter]:
-    options, server, places = target.options, target.server, target.repositories
-    running = server or RunningServer("", 0, "")
-    is_start = server is None
+def _of_core(target: Target, root: Path) -> list[Chapter]:
+    options, places = target.options, target.repositories
+    running, is_start = target.server or RunningServer("", 0, ""), target.server is None
+    pid, names = running.pid, running.processes
     runtime = options.get("runtime-directory", "") if is_start else ""
     log = target.path("log-file")
     return [
@@ -106,13 +106,6 @@ def _of_server(target: Target, root: Path) -> list[Chapter]:
             () if runtime else files.judge_temporary(runtime_places.preferred),
         ),
         Chapter("the variables of the models", servers.judge_variables(options)),
-    ]
-
-
-def _of_machine(target: Target, root: Path) -> list[Chapter]:
-    options, running = target.options, target.server or RunningServer("", 0, "")
-    pid, names = running.pid, running.processes
-    return [
         Chapter("the processes", machine.judge_stopped(names, root), is_of_server=True),
         Chapter("the packages", programs.judge_packages()),
         Chapter("the installation", programs.judge_installations(pid, running.version)),

@@ -110,9 +110,8 @@ class ServerAnswers:
         return [*self.latest.get("machine", ()), *self.status.get("slow_loops", ())]
 
     @cached_property
-    def latest(self) -> Mapping[str, Any]:
-        latest: Mapping[str, Any] = self.ask("latest")
-        return latest
+    def latest(self) -> Any:
+        return self.ask("latest")
 
     def read_clients(self) -> Sequence[Mapping[str, Any]]:
         """Return the clients with their rates, where tokens tell them apart."""
@@ -167,9 +166,7 @@ class ServerAnswers:
         self._show(f"looks at {model}")
         counts = facts.rows("counts")
         has_failed = any(row.get("faults") for row in counts)
-        directories, problems = (
-            self._check_directories(model) if self._should_be_checked(model) else ((), ())
-        )
+        directories, problems = self._check_directories(model)
         last_minute = {"seconds": _MINUTE_S, "model": model}
         facts = replace(
             facts,
@@ -179,7 +176,9 @@ class ServerAnswers:
             problems=problems,
             directories=directories,
             config=self._config(facts),
-            of_add_ons=[(module, module.read(self, facts)) for module in self._modules],
+            of_add_ons=[
+                (module, module.read(self, facts)) for module in MODEL.all_of(addons.offers())
+            ],
             silent_repositories=self._directories.silent,
             load_phase=""
             if all(entry.get("state") for entry in facts.entries)
@@ -187,37 +186,26 @@ class ServerAnswers:
         )
         return replace(facts, stacks=self.stacks(model)) if facts.is_stuck else facts
 
-    def _config(self, facts: Facts) -> Mapping[str, Any]:
+    def _config(self, facts: Facts) -> Any:
         """Return the configuration of a used ensemble, or if requests have waited; else {}."""
         rows = facts.rows("counts")
         has_waited = any(Facts.queue_ms(row) > Facts.WORTH_MENTIONING_MS for row in rows)
         is_ensemble = not facts.stubs and any(row.get("succeeded") for row in rows)
-        if not is_ensemble and not has_waited:
-            return {}
-        config: Mapping[str, Any] = self.ask("config", {"model": facts.model})
-        return config
+        return self.ask("config", {"model": facts.model}) if is_ensemble or has_waited else {}
 
     @cached_property
-    def _modules(self) -> Sequence[Any]:
-        """Modules of add-ons that have more findings about a model."""
-        return MODEL.all_of(addons.offers())
-
-    def _should_be_checked(self, model: str) -> bool:
-        """True if a version of the model is not ready: its files may say why."""
-        states = [entry.get("state") for entry in self.index if entry["name"] == model]
-        return self.is_unready(model) or not all(states)
-
-    @cached_property
-    def _load_phases(self) -> Mapping[str, str]:
-        phases: Mapping[str, str] = self.ask("loads")
-        return phases
+    def _load_phases(self) -> Any:
+        return self.ask("loads")
 
     def _check_directories(self, model: str) -> tuple[Sequence[str], Sequence[Finding]]:
-        nothing: tuple[list[str], list[Finding]] = [], []
+        """Return the directories of a model that is not ready, and what is wrong there."""
+        states = [entry.get("state") for entry in self.index if entry["name"] == model]
+        if not self.is_unready(model) and all(states):
+            return (), ()
         return self.take(
             f"reads the directory of {model}",
             lambda: self._directories.check(model, min(_DIRECTORIES_WITHIN_S, self._left_s)),
-            nothing,
+            (list[str](), list[Finding]()),
         )
 
     def stacks(self, model: str) -> dict[str, list[str]]:
@@ -234,7 +222,6 @@ class ServerAnswers:
         time.sleep(_SECOND_LOOK_S)
         return self.ask("status") or None
 
-    def log(self, model: str) -> Sequence[Any]:
+    def log(self, model: str) -> Any:
         arguments = {"model": model, "after": 0, "lines": _LOG_LINES}
-        lines: Sequence[Any] = self.ask("logs", arguments).get("lines", ())
-        return lines
+        return self.ask("logs", arguments).get("lines", ())
