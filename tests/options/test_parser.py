@@ -497,7 +497,7 @@ def test_a_token_and_a_key_cannot_share_a_header() -> None:
 
 @pytest.mark.row("--grpc-restricted-protocol")
 def test_grpc_restrictions_ask_for_a_prefixed_header() -> None:
-    read = OPTIONS_BY_NAME["grpc-restricted-protocol"].parse_value
+    read = OPTIONS_BY_NAME["grpc-restricted-protocol"].read
 
     assert Restriction(("health", "inference"), "triton-grpc-protocol-admin", "k=1") == read(
         "health,inference:admin=k=1"

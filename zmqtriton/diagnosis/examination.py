@@ -10,6 +10,7 @@ import os
 import time
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -60,7 +61,7 @@ def _of_core(target: Target, root: Path) -> list[Chapter]:
     running, is_start = target.server or RunningServer("", 0, ""), target.server is None
     pid, names = running.pid, running.processes
     runtime = options.get("runtime-directory", "") if is_start else ""
-    log = target.path("log-file")
+    of_files = partial(Chapter, reads_files=True, is_of_server=True)
     return [
         Chapter("the options", servers.judge_options(target.options_problem)),
         Chapter(
@@ -83,24 +84,12 @@ def _of_core(target: Target, root: Path) -> list[Chapter]:
             "the runtime directories",
             servers.judge_runtime_directories(target.directories, runtime, target.silent),
         ),
-        Chapter(
+        of_files(
             "the certificates",
             certificates.judge_certificates(options, time.time(), is_running=not is_start),
-            reads_files=True,
-            is_of_server=True,
         ),
-        Chapter(
-            "the secret files",
-            files.judge_secret_files(options),
-            reads_files=True,
-            is_of_server=True,
-        ),
-        Chapter(
-            "the directory of the log",
-            files.judge_log(log, running.pid, root),
-            reads_files=True,
-            is_of_server=True,
-        ),
+        of_files("the secret files", files.judge_secret_files(options)),
+        of_files("the directory of the log", files.judge_log(target.path("log-file"), pid, root)),
         Chapter(
             "the directory for temporary files",
             () if runtime else files.judge_temporary(runtime_places.preferred),

@@ -17,7 +17,7 @@ from zmqtriton.commit import full_version
 from zmqtriton.options import sources
 from zmqtriton.options.declared import DECLARED, unmet
 from zmqtriton.options.help import help_text
-from zmqtriton.options.kinds import Arity, KnownOption, OptionSupport
+from zmqtriton.options.kinds import Arity, KnownOption
 from zmqtriton.options.result import DEFAULTS, Options
 from zmqtriton.options.table import OPTIONS_BY_NAME
 from zmqtriton.options.values import (
@@ -93,11 +93,11 @@ def parse(
         origins[_DECIDED.get(option.field_name, option.field_name)] = entry.source
         if option.warning:
             warnings.append(option.warning)
-        # an option that is given with its default needs no warning
-        if option.arity is Arity.REPEATABLE or value != defaults[option.field_name]:
-            _warn_if_unsupported(option, warnings)
         if option.arity is Arity.REPEATABLE:
             value = (*values[option.field_name], value)
+        # an option that is given with its default needs no warning
+        if option.reason and value != defaults[option.field_name]:
+            warnings.append(f"accepted and ignored: --{option.name}: {option.reason}")
         values[option.field_name] = value
     if not any(values["model_repository"]):
         values["model_repository"] = repositories
@@ -136,13 +136,6 @@ def _read(path: str, read_file: Callable[[str], str] | None) -> str:
         raise OptionError(f"Error: --config: {path}: {error.strerror or error}") from None
     except UnicodeDecodeError:
         raise OptionError(f"Error: --config: {path} must be text in UTF-8") from None
-
-
-def _warn_if_unsupported(option: KnownOption, warnings: list[str]) -> None:
-    if option.support is not OptionSupport.SUPPORTED:
-        warning = f"{option.support.value}: --{option.name}: {option.reason}"
-        if warning not in warnings:
-            warnings.append(warning)
 
 
 def _option_texts(argv: Sequence[str], takes_directories: bool = False) -> Iterator[sources.Entry]:
@@ -209,7 +202,7 @@ def _raise_unrecognized(name: str, word: str, names: list[str]) -> NoReturn:
 
 def _parse_value(entry: sources.Entry) -> Any:
     try:
-        return entry.option.parse_value(entry.text)
+        return entry.option.read(entry.text)
     except BadValue as error:
         raise OptionError(f"Bad option: {entry.written}.\n{error}") from None
 
@@ -241,7 +234,7 @@ def _resolve_options(values: Mapping[str, Any], warnings: list[str]) -> Options:
     if values["grpc_reflection"] is None:
         settled["grpc_reflection"] = hosts.is_loopback(settled["grpc_address"])
     settled["trace"] = trace_options((*values["trace_deprecated"], *values["trace_config"]))
-    settled["warnings"] = tuple(warnings)
+    settled["warnings"] = tuple(dict.fromkeys(warnings))
     of_add_ons = {option.field: settled.pop(option.field) for option in DECLARED}
     return Options(**settled, of_add_ons=of_add_ons)
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from collections import deque
-from collections.abc import Mapping
 from math import ceil
 from operator import sub
 from typing import Any, NamedTuple
@@ -80,8 +79,16 @@ class MetricReports(BrokerPart):
             "refused": self._limits.refused,
             "tokens": self._limits.tokens.report(),
             "unanswered": self._limits.unanswered,
-            "in_flight": _in_flight(self._schedulers),
-            "execution_ages_ns": _execution_ages(self._schedulers, now_ns),
+            "in_flight": {
+                str(one.serial): len(one.open_requests)
+                for one in self._instances.values()
+                if one.open_requests
+            },
+            "execution_ages_ns": {
+                str(one.serial): age_ns
+                for one in self._instances.values()
+                if (age_ns := execution_age_ns(one, now_ns))
+            },
             "unconnected": [serial for serial, peer in self._peers.items() if peer.is_awaited],
             **self._cache_lookup.report(),
         }
@@ -104,13 +111,16 @@ def _entry(scheduler: Scheduler, wall_offset_ns: int, now_ns: int) -> dict[str, 
     text, failed_ns = counters.last_error
     last_error = {"text": text[:_MAX_ERROR], "at_s": (failed_ns + wall_offset_ns) / 1e9}
     ages = [execution_age_ns(one, now_ns) for one in scheduler.instances.values()]
+    present = [one for one in scheduler.instances.values() if one.has_arrived]
     #: Figures that the protocol has no field for; None leaves a figure out.
     own = {
         "sequences": scheduler.sequence_count,
         "last_error": last_error if text else None,
         "overdue": counters.overdue.as_dict(wall_offset_ns) if counters.overdue.count else None,
         "last_arrival_ns": counters.last_arrival_ns,
-        **_occupancy(scheduler, now_ns),
+        "unanswered": generation.unanswered,
+        "instances": len(present),
+        "busy_ns": generation.busy_ns + sum(one.busy_ns(now_ns) for one in present),
         **scheduler.placement.counts,
         "oldest_execution_ns": max(ages, default=0) or None,
         "usual_execution_ns": scheduler.placement.ahead.mean_ns or None,
@@ -138,31 +148,11 @@ def _batching(scheduler: Scheduler) -> dict[str, Any]:
     return scheduler.queue.report() if isinstance(scheduler.queue, BatchingQueue) else {}
 
 
-def _in_flight(schedulers: Mapping[int, Scheduler]) -> dict[str, int]:
-    """Return the number of open requests of each instance that has any, by serial number."""
-    return {
-        str(instance.serial): len(instance.open_requests)
-        for scheduler in schedulers.values()
-        for instance in scheduler.instances.values()
-        if instance.open_requests
-    }
-
-
 def execution_age_ns(instance: Instance, now_ns: int) -> int:
     """Return the age of an instance's oldest execution in ns; 0 if it executes nothing."""
     if instance.concurrency == 1 or not instance.batches:
         return instance.busy_ns(now_ns)
     return max(0, now_ns - min(batch.dispatched_ns for batch in instance.batches.values()))
-
-
-def _execution_ages(schedulers: Mapping[int, Scheduler], now_ns: int) -> dict[str, int]:
-    """Return the age of each executing instance's oldest execution in ns, by serial number."""
-    return {
-        str(instance.serial): age_ns
-        for scheduler in schedulers.values()
-        for instance in scheduler.instances.values()
-        if (age_ns := execution_age_ns(instance, now_ns))
-    }
 
 
 def _executing_ns(scheduler: Scheduler, now_ns: int) -> list[tuple[int, int]]:
@@ -176,16 +166,6 @@ def _executing_ns(scheduler: Scheduler, now_ns: int) -> list[tuple[int, int]]:
             begins = begins or [now_ns]
             ages.append((max(0, now_ns - min(begins)), max(0, now_ns - max(begins))))
     return ages
-
-
-def _occupancy(scheduler: Scheduler, now_ns: int) -> dict[str, int]:
-    generation = scheduler.generation
-    present = [one for one in scheduler.instances.values() if one.has_arrived]
-    return {
-        "unanswered": generation.unanswered,
-        "instances": len(present),
-        "busy_ns": generation.busy_ns + sum(one.busy_ns(now_ns) for one in present),
-    }
 
 
 def _streams(scheduler: Scheduler) -> dict[str, int]:
