@@ -14,8 +14,15 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import Any, NamedTuple, Protocol
 
 from zmqtriton import addons
-from zmqtriton.config.batch_costs import BATCH_COST, BATCH_LIKE, MAX_BATCH_COST, MAX_COST
-from zmqtriton.config.batch_delays import BATCH_DELAY, BATCH_TARGET, USUAL
+from zmqtriton.config.batching import (
+    BATCH_COST,
+    BATCH_DELAY,
+    BATCH_LIKE,
+    BATCH_TARGET,
+    MAX_BATCH_COST,
+    MAX_COST,
+    USUAL,
+)
 from zmqtriton.config.errors import Problem
 from zmqtriton.config.parameters import (
     BLS_MODELS,

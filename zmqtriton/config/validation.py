@@ -17,8 +17,12 @@ from typing import Any
 
 import zmqtriton_protos
 from zmqtriton.config.backends import ENSEMBLE, PLATFORMS
-from zmqtriton.config.batch_costs import cost_problems, measured_problems
-from zmqtriton.config.batch_delays import complete_delay_problems, delay_problems
+from zmqtriton.config.batching import (
+    complete_delay_problems,
+    cost_problems,
+    delay_problems,
+    measured_problems,
+)
 from zmqtriton.config.ensembles import step_problems
 from zmqtriton.config.errors import FieldPath, Problem, rule_problems
 from zmqtriton_floor.errors import closest_match

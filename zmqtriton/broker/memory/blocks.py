@@ -1,7 +1,7 @@
 """The life of the blocks that outcomes refer to: leased, passed on, released, told to owners.
 
 The account of leases drops the leases of dead holders. The owner's table is the authority; for a
-dead owner this account is (`segments_of_the_dead`). A stub may refer to its own memory, to the
+dead owner this account is (`SegmentsOfTheDead`). A stub may refer to its own memory, to the
 inputs of requests that it still has, and to memory that it has a lease on: a fault in one model
 must not reveal others' data to it. References are checked before memory is read or leased. A model
 is accused of a fault only if no broker can have given it the memory: this broker does not know the
@@ -13,10 +13,9 @@ from __future__ import annotations
 
 import itertools
 from collections import Counter
-from collections.abc import Callable, Collection, Container, Iterable, Mapping
+from collections.abc import Callable, Collection, Container, Iterable, Iterator, Mapping
 
 from zmqtriton.broker.ensembles.runs import tensor_block
-from zmqtriton.broker.memory.segments_of_the_dead import SegmentsOfTheDead
 from zmqtriton.broker.outbox import Outbox
 from zmqtriton.broker.requests.inflight import InflightRequest
 from zmqtriton.broker.scheduling.instances import Instance
@@ -35,8 +34,10 @@ from zmqtriton_floor.wire import (
     FORWARDED,
     HAS_REFERENCES,
     KEEPS_INPUTS,
+    MAX_ROWS,
     RESENT,
     Block,
+    LeasedSegments,
     Outcome,
     Reference,
     Request,
@@ -131,11 +132,6 @@ class Provenance:
 def extent_of(reference: Reference) -> tuple[Block, int, int]:
     """Return a tensor's block, and where in its segment the tensor begins and ends."""
     return block_of(reference), reference.offset, reference.offset + reference.size
-
-
-def references_in_response(body: bytes) -> list[Reference]:
-    """Return the memory that a response refers to. Raises ProtocolError if it is malformed."""
-    return references_in(decode_response(body, has_places=True).outputs) if body else []
 
 
 def _input_extents(requests: Iterable[InflightRequest]) -> _Extents:
@@ -254,6 +250,53 @@ class HolderLeases:
         return sum(sum(held.values()) for held in self._held.values())
 
 
+class SegmentsOfTheDead:
+    """The memory of dead processes that others still read: the supervisor keeps it for them.
+
+    A segment stays for as long as one of its blocks has a lease, or an early response whose request
+    is not yet repeated. A broker that follows another knows these only once each process has
+    reported its leases, and reports nothing before.
+    """
+
+    def __init__(self, outbox: Outbox, used_blocks: Callable[[], Iterable[Block]]) -> None:
+        """Set up; `used_blocks` returns all owners' blocks that a process reads or will read."""
+        self._outbox = outbox
+        self._used_blocks = used_blocks
+        #: Segments that the supervisor keeps, as this broker has last reported them, by dead owner;
+        #: None before the first report.
+        self._kept: dict[int, set[int] | None] = {}
+        #: Dead owners whose used segments may have changed since the last report.
+        self.changed: set[int] = set()
+
+    def add(self, owner: int) -> None:
+        """Add a dead process; the next report names its segments that are still read."""
+        self._kept[owner] = None
+        self.changed.add(owner)
+
+    def __contains__(self, owner: object) -> bool:
+        return owner in self._kept
+
+    def __iter__(self) -> Iterator[int]:
+        return iter(self._kept)
+
+    def tell(self) -> None:
+        """Report to the supervisor which segments are still read.
+
+        Call this only once all leases are known.
+        """
+        used: dict[int, set[int]] = {owner: set() for owner in self.changed}
+        for block in self._used_blocks():
+            if block.owner in used:
+                used[block.owner].add(block.segment)
+        self.changed.clear()
+        for owner, segments in used.items():
+            if segments != self._kept[owner] and len(segments) <= MAX_ROWS:
+                self._kept[owner] = segments
+                self._outbox.supervisor.append(LeasedSegments(owner, sorted(segments)))
+            if not segments:
+                del self._kept[owner]
+
+
 class Blocks:
     """Keeps the account of leases and notifies the owners of blocks."""
 
@@ -295,7 +338,10 @@ class Blocks:
         is_old = bool(request.flags & RESENT) or not self._has_all_lease_reports
         refusal: ZmqTritonError | None = None
         try:
-            references = references_in_response(body)
+            # raises ProtocolError for a malformed one
+            references = (
+                references_in(decode_response(body, has_places=True).outputs) if body else []
+            )
             if (
                 request.flags & KEEPS_INPUTS
                 and flags & FINAL
@@ -452,8 +498,8 @@ class Blocks:
         for block in blocks:
             if block.owner in self._living:
                 self._outbox.releases.setdefault(block.owner, []).append(block)
-            else:
-                self.dead.note_release(block.owner)
+            elif block.owner in self.dead:
+                self.dead.changed.add(block.owner)  # a lease of its memory may have ended
 
 
 def _blocks_of(inputs: Iterable[Tensor | None]) -> list[Block]:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import json
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from functools import cached_property
+from pathlib import Path
 from typing import Any, TypeVar
 
 from zmqtriton import addons
@@ -17,11 +19,11 @@ from zmqtriton.diagnosis.facts.asking import (
     read_rates,
     read_stacks,
 )
-from zmqtriton.diagnosis.facts.directories import Directories
 from zmqtriton.diagnosis.facts.served import Facts
+from zmqtriton.diagnosis.facts.silence import output_within
 from zmqtriton.diagnosis.facts.target import RunningServer
 from zmqtriton.diagnosis.hooks import MODEL
-from zmqtriton.findings import Finding
+from zmqtriton.findings import Finding, Severity
 from zmqtriton_floor.errors import ZmqTritonError
 
 _LOG_LINES = 1000
@@ -36,6 +38,47 @@ _STACKS_WITHIN_S = 5.0
 #: Seconds for a check of a directory; a file system that takes longer counts as hanging.
 _DIRECTORIES_WITHIN_S = 5.0
 _T = TypeVar("_T")
+#: Module of the command that checks a directory.
+_CHECK = "zmqtriton.diagnosis.check"
+
+
+class Directories:
+    """Checks models in repositories, except in repositories that do not answer."""
+
+    def __init__(self, repositories: Sequence[str]) -> None:
+        self._repositories = repositories
+        #: Repositories that did not answer in time; no more checks are made there.
+        self.silent: list[str] = []
+
+    def check(self, model: str, within_s: float) -> tuple[list[str], list[Finding]]:
+        """Return the model's directories that can be read, and the errors in them.
+
+        Each repository has `within_s` seconds to answer.
+        """
+        places: list[str] = []
+        problems: list[Finding] = []
+        for repository in self._repositories:
+            if repository in self.silent:
+                continue
+            place = Path(repository) / model
+            report = _check(place, within_s)
+            if report is None:
+                self.silent.append(repository)
+            elif model in report["models"]:
+                places.append(str(place))
+                problems += [
+                    Finding(**{**row, "severity": Severity.ERROR})
+                    for row in report["findings"]
+                    if row["model"] == model and row["severity"] == "error"
+                ]
+        return places, problems
+
+
+def _check(place: Path, within_s: float) -> dict[str, Any] | None:
+    """Return the report of `zmqtriton check` in a child; None if it does not end in time."""
+    written = output_within(within_s, "-m", _CHECK, "--json", str(place))
+    nothing: dict[str, Any] = {"models": [], "findings": []}
+    return None if written is None else json.loads(written) if written else nothing
 
 
 class ServerAnswers:
@@ -198,7 +241,7 @@ class ServerAnswers:
         return self.ask("loads")
 
     def _check_directories(self, model: str) -> tuple[Sequence[str], Sequence[Finding]]:
-        """Return the directories of a model that is not ready, and what is wrong there."""
+        """Return the directories of an unready model, and the errors in them."""
         states = [entry.get("state") for entry in self.index if entry["name"] == model]
         if not self.is_unready(model) and all(states):
             return (), ()

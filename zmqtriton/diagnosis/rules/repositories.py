@@ -31,11 +31,13 @@ from zmqtriton.diagnosis.facts.sources import SourceFact, check_sources
 from zmqtriton.diagnosis.hooks import CONFIGS
 from zmqtriton.diagnosis.rules.models import (
     CheckOptions,
+    Findings,
     ModelFindings,
     check_model,
+    locate_all,
     problems_of,
+    warning,
 )
-from zmqtriton.diagnosis.rules.problems import Findings, locate_all, warning
 from zmqtriton.findings import Severity
 from zmqtriton.repository.scan import (
     is_model_directory,
