@@ -381,20 +381,16 @@ class BrokerCore(BrokerState):
         if deadlocks.fresh:
             deadlocks.check_new(now_ns)
             dispatch.dispatch_marked(now_ns)  # a refusal may have made room
-        if self._retirement.is_last_call or self.blocks.dead.changed:
-            self._tell_of_ends()
+        if self._retirement.is_last_call:
+            self._retirement.check_last_call()
+        if self.blocks.dead.changed:
+            self.blocks.tell_of_the_dead()
         self.due_ns = None
         if timers.timed or recovery.timed or deadlocks.timed or loads.timed:
             parts = timers, recovery, deadlocks, loads
             self.due_ns = min(
                 filter(None, (part.next_due_ns() for part in parts if part.timed)), default=None
             )
-
-    def _tell_of_ends(self) -> None:
-        """Report ended sequences, and ended leases of dead processes, to the supervisor."""
-        if self._retirement.is_last_call:
-            self._retirement.check_last_call()
-        self.blocks.tell_of_the_dead()
 
     def _run_timers(self, now_ns: int) -> None:
         while True:

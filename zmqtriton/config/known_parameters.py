@@ -100,30 +100,13 @@ def _module(add_on: addons.Installed, kind: str = SETTINGS.name) -> Any:
     return lazy_names.load_reference(add_on.reference(str(add_on.declared.offers[kind])))
 
 
-def read_trial(config: Any) -> Any:
-    """Return the settings of the version on trial; None without a trial."""
-    trial = _trial()
-    return None if trial is None else trial.read(config)
-
-
-def how_to_try(model: str, version: int) -> str:
-    """Say how a version that was left out is tried again."""
-    trial = _trial()
-    return str(trial.again(model, version)) if trial else "it was tried by an add-on that is gone"
-
-
-def trial_folder() -> str:
-    """Return the name of the folder for decisions about tried versions, in the state directory."""
-    trial = _trial()
-    return str(trial.FOLDER) if trial else "trials"
-
-
 def trial_parameters() -> list[str]:
     """Return the names of the parameters of trials."""
     return [name for each in addons.offering(TRIAL.name) for name in each.declared.parameters]
 
 
-def _trial() -> Any:
+def trial() -> TrialSettings | None:
+    """Return the module for trials; None without an add-on that has one."""
     return TRIAL.first_of(addons.offers())
 
 

@@ -64,7 +64,10 @@ class MetricReports(BrokerPart):
             # An unloaded one finishes what it has, and is nobody's any more.
             chosen = [generation for generation in chosen if not generation.is_retired]
         if message.model and not chosen:
-            text = self._why_uncounted(message.model)
+            others = self._generations.choose(message.model, -1)
+            text = f"requested model '{message.model}' is not available"
+            if any(not generation.is_retired for generation in others):
+                text = f"requested model version is not available for model '{message.model}'"
             return wire.Statistics(message.id, InvalidArgument.number, text, "")
         schedulers = [self._schedulers[generation.number] for generation in chosen]
         entries = [_entry(scheduler, wall_offset_ns, now_ns) for scheduler in schedulers]
@@ -89,19 +92,17 @@ class MetricReports(BrokerPart):
                 for one in self._instances.values()
                 if (age_ns := execution_age_ns(one, now_ns))
             },
-            "unconnected": [serial for serial, peer in self._peers.items() if peer.is_awaited],
+            "unconnected": [
+                serial
+                for serial, peer in self._peers.items()
+                if not (peer.is_connected or peer.has_resent)
+            ],
             **self._cache_lookup.report(),
         }
         document: dict[str, Any] = {"model_stats": entries, "zmqtriton": own}
         if message.kind == wire.PAGE:
             document["measures"] = self._metrics.page()
         return wire.Statistics(message.id, 0, "", json.dumps(document))
-
-    def _why_uncounted(self, model: str) -> str:
-        """Return Triton's error text for a model, or a version of a model, that does not serve."""
-        if any(not generation.is_retired for generation in self._generations.choose(model, -1)):
-            return f"requested model version is not available for model '{model}'"
-        return f"requested model '{model}' is not available"
 
 
 def _entry(scheduler: Scheduler, wall_offset_ns: int, now_ns: int) -> dict[str, Any]:

@@ -148,16 +148,12 @@ def _ways_to_begin(instance: Instance, supposed: set[int] | None) -> list[list[I
             w for one in holders for n in one.batches for w in _ways_to_return(one, n, supposed)
         ]
         return ways or [[]]
-    if instance.streams is not None and _has_left_execute(instance):
-        return [[]]
+    executed = sum(len(batch.requests) for batch in instance.batches.values())
+    if instance.streams is not None and len(instance.open_requests) > executed:
+        return [[]]  # the execute() of an open request has returned, so that it may end by itself
     return [
         way for number in instance.batches for way in _ways_to_return(instance, number, supposed)
     ]
-
-
-def _has_left_execute(instance: Instance) -> bool:
-    """True if the execute() of an open request has returned, so that it may end by itself."""
-    return len(instance.open_requests) > sum(len(b.requests) for b in instance.batches.values())
 
 
 def _ways_to_return(

@@ -46,11 +46,9 @@ of stubs that died silently (`_unheard`). Only a request without any of them is 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection
 
 from zmqtriton.broker.metrics import statistics
-from zmqtriton.broker.peers import Peer
-from zmqtriton.broker.requests.begun_requests import BegunRequests
 from zmqtriton.broker.requests.inflight import InflightRequest, RequestState
 from zmqtriton.broker.requests.protocols import RequestLifecycle
 from zmqtriton.broker.scheduling.generation import BrokerGeneration
@@ -59,7 +57,7 @@ from zmqtriton.broker.state import BrokerPart, BrokerState
 from zmqtriton_floor.errors import Unavailable
 from zmqtriton_floor.execution_progress import FENCE_NS, RequestKey
 from zmqtriton_floor.settings.broker import BrokerSettings
-from zmqtriton_floor.wire import BROKER, FINAL, Block, HeldBlocks, Outcome
+from zmqtriton_floor.wire import BROKER, FINAL, HeldBlocks, Outcome
 
 #: A stub, and an outcome it sent with its body.
 Saying = tuple[int, Outcome, bytes]
@@ -90,7 +88,12 @@ class Recovery(BrokerPart):
     def __init__(self, state: BrokerState, lifecycle: RequestLifecycle) -> None:
         super().__init__(state)
         self._lifecycle = lifecycle
-        self._blocks.early_blocks = self._early_blocks
+        self._blocks.early_blocks = lambda: (
+            block
+            for said in self._early_outcomes.values()
+            for _, outcome, _ in said
+            for block in outcome.blocks
+        )
         self._received = state.received
         #: Outcomes that came before the request was repeated, in their order.
         self._early_outcomes: dict[RequestKey, list[Saying]] = {}
@@ -180,11 +183,6 @@ class Recovery(BrokerPart):
             self.timed = True
         said.append(saying)
 
-    def _early_blocks(self) -> Iterator[Block]:
-        for said in self._early_outcomes.values():
-            for _, outcome, _ in said:
-                yield from outcome.blocks
-
     def doubts(self, request: InflightRequest) -> bool:
         """True if stubs have yet to say whether the first step of a repeated run has begun."""
         return self._begun.step_in_doubt(request.key) != 0
@@ -260,7 +258,9 @@ class Recovery(BrokerPart):
         for request in requests:
             if request.state is not RequestState.QUEUED:
                 continue
-            key = _deciding_key(request, self._begun)
+            key = request.key
+            if request.generation.plan is not None:  # of a run, stubs know the first step
+                key = BROKER, self._begun.step_in_doubt(key)
             if any(stub.may_have_begun(key, now_ns) for stub in silent):
                 undecided.append(request)
             elif request.generation.plan is None:
@@ -391,23 +391,8 @@ class Recovery(BrokerPart):
             if route not in self._early_outcomes:
                 continue
             peer = self._peers.get(route[0])
-            if peer is not None and _may_ask(peer, route[1]):
+            # it says hello late if it executes; or it has repeated the request, which waits here
+            if peer is not None and (not peer.has_resent or route[1] in peer.requests):
                 self._leftover_checks.append((now_ns + LEFTOVER_NS, route))
             else:
                 self._drop(route)
-
-
-def _deciding_key(request: InflightRequest, begun: BegunRequests) -> RequestKey:
-    """Return the request that stubs know: itself, or the first step of its run."""
-    if request.generation.plan is None:
-        return request.key
-    return BROKER, begun.step_in_doubt(request.key)
-
-
-def _may_ask(peer: Peer, own_id: int) -> bool:
-    """True if a peer may still repeat a request.
-
-    It says hello late if it is in the middle of an execution; or it has repeated the request, which
-    waits here.
-    """
-    return not peer.has_resent or own_id in peer.requests

@@ -262,16 +262,15 @@ class BatchCounts:
 
     def _compare(self, one: InflightRequest, other: InflightRequest) -> None:
         with suppress(ProtocolError):  # the stub will refuse it
-            left, right = (_shapes(request.body) for request in (one, other))
+            left, right = (
+                {tensor.name: tensor.shape[1:] for tensor in decode_request(request.body).inputs}
+                for request in (one, other)
+            )
             for name in sorted(left.keys() | right.keys()):
                 if (name in left) != (name in right):
                     self.differences[name] = "presence"
                 elif left[name] != right[name]:
                     self.differences.setdefault(name, "shape")
-
-
-def _shapes(body: bytes) -> dict[str, list[int]]:
-    return {tensor.name: tensor.shape[1:] for tensor in decode_request(body).inputs}
 
 
 class BatchingQueue(Queue):

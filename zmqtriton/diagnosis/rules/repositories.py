@@ -268,7 +268,8 @@ def _configured_members(config: Any, models: _CheckedModels) -> dict[str, Any]:
 
 def check_files(paths: Sequence[Path]) -> list[Problem]:
     """Return the problems of Python files that are models by themselves."""
-    facts = check_sources([*filter(_has_class, paths)])
+    # files that the stub runs itself, and no backend of an add-on
+    facts = check_sources([path for path in paths if path.is_file() and not models_in(path)[1]])
     return [
         *(Problem("there is no such file", path=str(each)) for each in paths if not each.is_file()),
         *(
@@ -279,11 +280,6 @@ def check_files(paths: Sequence[Path]) -> list[Problem]:
         ),
         *(problem for path in paths for problem in problems_of(path, may_call=True)),
     ]
-
-
-def _has_class(path: Path) -> bool:
-    """Return whether the stub runs a file itself, and no backend of an add-on."""
-    return path.is_file() and not models_in(path)[1]
 
 
 def _of_source(fact: SourceFact, text: str, path: Path, *, is_wrong: bool) -> Problem:
