@@ -393,10 +393,7 @@ class BrokerCore(BrokerState):
             )
 
     def _run_timers(self, now_ns: int) -> None:
-        while True:
-            timer = self._timers.pop_due(now_ns)
-            if timer is None:
-                break
+        while timer := self._timers.pop_due(now_ns):
             if timer.request is not None and timer.in_queue:
                 if not self._dispatch.delay(timer.request):
                     scheduler = self.generations.schedulers[timer.request.generation.number]

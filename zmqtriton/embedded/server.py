@@ -157,15 +157,9 @@ class Server(Connection):
         if status is not None:
             raise Unavailable(f"the server has ended with {status}; its log says why")
         if time.monotonic() > deadline_s:
-            raise Unavailable(
-                f"the server is not ready in time, raise timeout_s{self._describe_progress()}"
-            )
-
-    def _describe_progress(self) -> str:
-        """Return the server's own words for what it still lacks; "" before it can be asked."""
-        if not hasattr(self, "_guest"):
-            return ""
-        return f": {self.control('identity')['ready']}"
+            # what it still lacks, in its own words, if it can be asked
+            lack = f": {self.control('identity')['ready']}" if hasattr(self, "_guest") else ""
+            raise Unavailable(f"the server is not ready in time, raise timeout_s{lack}")
 
 
 def _command_words(options: Mapping[str, Any]) -> Iterator[str]:

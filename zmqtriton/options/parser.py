@@ -212,8 +212,8 @@ def _resolve_options(values: Mapping[str, Any], warnings: list[str]) -> Options:
     settled = {name: values[name] for name in DEFAULTS}
     settled["strict_model_config"] = _is_strict(values, warnings)
     settled["model_repository"] = _model_repositories(values)
+    _check_requirements(values)
     settled["load_model"] = _startup_models(values)
-    _check_on_demand_loading(values)
     if values["model_control_mode"] != "poll":
         settled["repository_poll_secs"] = 0
     settled["metrics_address"] = values["metrics_address"] or values["http_address"]
@@ -261,10 +261,6 @@ def _model_repositories(values: Mapping[str, Any]) -> tuple[str, ...]:
 
 def _startup_models(values: Mapping[str, Any]) -> tuple[str, ...]:
     models = tuple(dict.fromkeys(values["load_model"]))
-    if models and values["model_control_mode"] != "explicit":
-        raise OptionError(
-            "Error: Use of '--load-model' requires setting '--model-control-mode=explicit' as well."
-        )
     if "*" in models and len(models) > 1:
         raise OptionError(
             "Wildcard model name '*' must be the ONLY startup model if specified at all."
@@ -272,19 +268,20 @@ def _startup_models(values: Mapping[str, Any]) -> tuple[str, ...]:
     return models
 
 
-def _check_on_demand_loading(values: Mapping[str, Any]) -> None:
-    if values["one_by_one"] and not values["take_over"]:
-        raise OptionError("Error: Use of '--one-by-one' requires setting '--take-over' as well.")
-    if values["load_on_demand"] and values["model_control_mode"] != "explicit":
-        raise OptionError(
-            "Error: Use of '--load-on-demand' requires setting '--model-control-mode=explicit' as "
-            "well."
-        )
+def _check_requirements(values: Mapping[str, Any]) -> None:
+    """Refuse options without another one that they require."""
+    mode, on_demand = values["model_control_mode"], values["load_on_demand"]
     usual = (0, DEFAULTS["load_on_demand_timeout"])
-    if values["load_on_demand_timeout"] not in usual and not values["load_on_demand"]:
-        raise OptionError(
-            "Error: Use of '--load-on-demand-timeout' requires setting '--load-on-demand' as well."
-        )
+    has_timeout = values["load_on_demand_timeout"] not in usual
+    for name, required, is_lacking in (
+        ("load-model", "model-control-mode=explicit", values["load_model"] and mode != "explicit"),
+        ("one-by-one", "take-over", values["one_by_one"] and not values["take_over"]),
+        ("load-on-demand", "model-control-mode=explicit", on_demand and mode != "explicit"),
+        ("load-on-demand-timeout", "load-on-demand", has_timeout and not on_demand),
+        *((name, required, True) for name, required in unmet(values)),
+    ):
+        if is_lacking:
+            raise OptionError(f"Error: Use of '--{name}' requires setting '--{required}' as well.")
 
 
 def _cache_settings(values: Mapping[str, Any], warnings: list[str]) -> tuple[Setting, ...]:
@@ -353,8 +350,6 @@ def _check_add_ons(values: Mapping[str, Any]) -> None:
     for check in CHECK.all_of(addons.offers_in_use(values.__getitem__)):
         if problem := check(values):
             raise OptionError(f"Error: {problem}")
-    for name, required in unmet(values):
-        raise OptionError(f"Error: Use of '--{name}' requires setting '--{required}' as well.")
 
 
 def _check_certificates(service: str, settled: Mapping[str, Any]) -> None:

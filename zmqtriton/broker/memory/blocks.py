@@ -57,78 +57,6 @@ _EVERYTHING = 1 << 64
 _Extents = dict[tuple[int, int, int], tuple[int, int]]
 
 
-class Provenance:
-    def __init__(self, leases: HolderLeases) -> None:
-        self._leases = leases
-
-    def strange_in_answer(
-        self,
-        stub: int,
-        request: InflightRequest,
-        blocks: Iterable[Block],
-        references: list[Reference],
-    ) -> list[Block]:
-        """Return the blocks that a response to this request must not use."""
-        # a lease for each reference, since each tensor is released by itself
-        unnamed, foreign = [*blocks], []
-        for reference in references:
-            block = block_of(reference)
-            if block not in unnamed:
-                return [block]
-            unnamed.remove(block)
-        for block in set(blocks):
-            if block.owner != stub:
-                foreign.append(block)
-        if not foreign:
-            return []
-        extents = _input_extents([request])
-        strange = [block for block in foreign if not self._has(stub, block, extents)]
-        return strange or self._uncovered(stub, references, extents)
-
-    def is_forwarded(
-        self, request: InflightRequest, blocks: Iterable[Block], references: Iterable[Reference]
-    ) -> bool:
-        """True if a response refers only to inputs of its request, in the memory of its peer."""
-        peer = request.peer
-        for block in blocks:
-            if block.owner != peer:
-                return False
-        extents = _input_extents([request])
-        for owner, segment, number, offset, size, _ in references:
-            low, high = extents.get((owner, segment, number), (0, 0))
-            if owner != peer or offset < low or offset + size > high:
-                return False
-        return True
-
-    def strange_in_question(
-        self, stub: int, requests: Iterable[InflightRequest], references: list[Reference]
-    ) -> list[Block]:
-        """Return the blocks that a stub with these requests must not use in its own request."""
-        if all(reference.owner == stub for reference in references):
-            return []
-        return self._uncovered(stub, references, _input_extents(requests))
-
-    def has(self, stub: int, requests: Iterable[InflightRequest], blocks: Iterable[Block]) -> bool:
-        """True if a stub that has these requests may be given leases of all these blocks."""
-        extents = _input_extents(requests)
-        return all(self._has(stub, block, extents) for block in blocks)
-
-    def _has(self, stub: int, block: Block, extents: _Extents) -> bool:
-        return block.owner == stub or block in extents or self._leases.has(stub, block)
-
-    def _uncovered(
-        self, stub: int, references: Iterable[Reference], extents: _Extents
-    ) -> list[Block]:
-        return [block_of(one) for one in references if not self._covers(stub, one, extents)]
-
-    def _covers(self, stub: int, reference: Reference, extents: _Extents) -> bool:
-        block, start, end = extent_of(reference)
-        if block.owner == stub or self._leases.covers(stub, block, start, end):
-            return True
-        low, high = extents.get(block, (0, 0))
-        return low <= start and end <= high
-
-
 def extent_of(reference: Reference) -> tuple[Block, int, int]:
     """Return a tensor's block, and where in its segment the tensor begins and ends."""
     return block_of(reference), reference.offset, reference.offset + reference.size
@@ -249,6 +177,77 @@ class HolderLeases:
         """Return the number of leases."""
         return sum(sum(held.values()) for held in self._held.values())
 
+    # ------------------------------------------------- what a stub may refer to
+
+    def strange_in_answer(
+        self,
+        stub: int,
+        request: InflightRequest,
+        blocks: Iterable[Block],
+        references: list[Reference],
+    ) -> list[Block]:
+        """Return the blocks that a response to this request must not use."""
+        # a lease for each reference, since each tensor is released by itself
+        unnamed, foreign = [*blocks], []
+        for reference in references:
+            block = block_of(reference)
+            if block not in unnamed:
+                return [block]
+            unnamed.remove(block)
+        for block in set(blocks):
+            if block.owner != stub:
+                foreign.append(block)
+        if not foreign:
+            return []
+        extents = _input_extents([request])
+        strange = [block for block in foreign if not self._has(stub, block, extents)]
+        return strange or self._uncovered(stub, references, extents)
+
+    def is_forwarded(
+        self, request: InflightRequest, blocks: Iterable[Block], references: Iterable[Reference]
+    ) -> bool:
+        """True if a response refers only to inputs of its request, in the memory of its peer."""
+        peer = request.peer
+        for block in blocks:
+            if block.owner != peer:
+                return False
+        extents = _input_extents([request])
+        for owner, segment, number, offset, size, _ in references:
+            low, high = extents.get((owner, segment, number), (0, 0))
+            if owner != peer or offset < low or offset + size > high:
+                return False
+        return True
+
+    def strange_in_question(
+        self, stub: int, requests: Iterable[InflightRequest], references: list[Reference]
+    ) -> list[Block]:
+        """Return the blocks that a stub with these requests must not use in its own request."""
+        if all(reference.owner == stub for reference in references):
+            return []
+        return self._uncovered(stub, references, _input_extents(requests))
+
+    def may_lease(
+        self, stub: int, requests: Iterable[InflightRequest], blocks: Iterable[Block]
+    ) -> bool:
+        """True if a stub that has these requests may be given leases of all these blocks."""
+        extents = _input_extents(requests)
+        return all(self._has(stub, block, extents) for block in blocks)
+
+    def _has(self, stub: int, block: Block, extents: _Extents) -> bool:
+        return block.owner == stub or block in extents or self.has(stub, block)
+
+    def _uncovered(
+        self, stub: int, references: Iterable[Reference], extents: _Extents
+    ) -> list[Block]:
+        return [block_of(one) for one in references if not self._covers(stub, one, extents)]
+
+    def _covers(self, stub: int, reference: Reference, extents: _Extents) -> bool:
+        block, start, end = extent_of(reference)
+        if block.owner == stub or self.covers(stub, block, start, end):
+            return True
+        low, high = extents.get(block, (0, 0))
+        return low <= start and end <= high
+
 
 class SegmentsOfTheDead:
     """The memory of dead processes that others still read: the supervisor keeps it for them.
@@ -305,7 +304,6 @@ class Blocks:
     ) -> None:
         """Set up; `received` has the stubs of requests that an earlier broker had, by requests."""
         self.leases = HolderLeases()
-        self._provenance = Provenance(self.leases)
         #: Number of stubs' messages that referred to memory which the stub was never given.
         self.forged = 0
         #: Epoch of this broker. Each broker but the first (1) has to learn the existing leases from
@@ -346,12 +344,12 @@ class Blocks:
                 request.flags & KEEPS_INPUTS
                 and flags & FINAL
                 and request.miss is None  # or it goes to others, too
-                and self._provenance.is_forwarded(request, blocks, references)
+                and self.leases.is_forwarded(request, blocks, references)
             ):
                 flags |= HAS_REFERENCES | FORWARDED
                 return make(Outcome, (peer, own_id, code, text, flags, number, [])), body
             if not is_old:
-                strange = self._provenance.strange_in_answer(source, request, blocks, references)
+                strange = self.leases.strange_in_answer(source, request, blocks, references)
                 refusal = self._refusal(source, strange) if strange else None
         except ProtocolError:
             references, refusal = [], None if is_old else self._accuse()
@@ -378,7 +376,7 @@ class Blocks:
         except ProtocolError:
             raise self._accuse() from None
         requests = [*asker.open_requests.values()]
-        strange = self._provenance.strange_in_question(asker.serial, requests, references)
+        strange = self.leases.strange_in_question(asker.serial, requests, references)
         refusal = self._refusal(asker.serial, strange) if strange else None
         if refusal is not None:
             raise refusal
@@ -436,7 +434,7 @@ class Blocks:
 
     def grant_requested_lease(self, holder: Instance, blocks: list[Block]) -> None:
         """Lease blocks before their holder answers the request that brought them."""
-        if self.epoch == 1 and not self._provenance.has(
+        if self.epoch == 1 and not self.leases.may_lease(
             holder.serial, [*holder.open_requests.values()], blocks
         ):
             self.forged += 1

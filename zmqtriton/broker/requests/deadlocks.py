@@ -278,16 +278,13 @@ class Deadlocks(BrokerPart):
 
     def _break_deadlocks(self, now_ns: int) -> None:
         """Refuse the requests that closed a circle, the last one first."""
-        while True:
-            closing = [
-                one
-                for requests in self._queued_by_generation()
-                for stuck in [self._graph.find_deadlock(requests[0])]
-                for one in requests
-                if one in stuck
-            ]
-            if not closing:
-                return
+        while closing := [
+            one
+            for requests in self._queued_by_generation()
+            for stuck in [self._graph.find_deadlock(requests[0])]
+            for one in requests
+            if one in stuck
+        ]:
             self._refuse(max(closing, key=lambda one: one.arrived_ns), now_ns)
 
     def _refuse(self, request: InflightRequest, now_ns: int) -> None:
