@@ -18,8 +18,8 @@ _KINDS: dict[Any, tuple[Callable[[str], Any], str, Arity]] = {
     bool: (values.boolean, "boolean", Arity.SWITCH),
     int: (values.count, "integer", Arity.LAST_WINS),
     float: (values.number, "float", Arity.LAST_WINS),
-    str: (values.text, "string", Arity.LAST_WINS),
-    tuple: (values.text, "string", Arity.REPEATABLE),
+    str: (str, "string", Arity.LAST_WINS),
+    tuple: (str, "string", Arity.REPEATABLE),
 }
 
 

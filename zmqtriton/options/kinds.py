@@ -50,9 +50,9 @@ def custom(
     return partial(KnownOption, metavar=metavar, read=read, arity=arity)
 
 
-text = custom("string", values.text, Arity.LAST_WINS)
+text = custom("string", str, Arity.LAST_WINS)
 address = custom("string", values.address, Arity.LAST_WINS)
-texts = custom("string", values.text)
+texts = custom("string", str)
 boolean = custom("boolean", values.boolean, Arity.LAST_WINS)
 switch = custom("boolean", values.boolean, Arity.SWITCH)
 integer = custom("integer", values.integer, Arity.LAST_WINS)

@@ -227,10 +227,17 @@ def _resolve_options(values: Mapping[str, Any], warnings: list[str]) -> Options:
     for name, kind in RESTRICTING_OPTIONS.items():
         _check_restrictions(name, kind, values[name])
     _check_tokens(values)
-    _check_add_ons(values)
+    for check in CHECK.all_of(addons.offers_in_use(values.__getitem__)):
+        if problem := check(values):
+            raise OptionError(f"Error: {problem}")
     _check_ports(settled)
     if values["allow_client_shm"] is None:
-        settled["allow_client_shm"] = _is_loopback_only(settled)
+        served = {port.of for port in addons.ports_in_use(settled.__getitem__)}
+        settled["allow_client_shm"] = all(
+            hosts.is_loopback(settled[f"{service}_address"])
+            for service in ("http", "grpc")
+            if settled[f"allow_{service}"] or service in served
+        )
     if values["grpc_reflection"] is None:
         settled["grpc_reflection"] = hosts.is_loopback(settled["grpc_address"])
     settled["trace"] = trace_options((*values["trace_deprecated"], *values["trace_config"]))
@@ -346,12 +353,6 @@ def _check_tokens(values: Mapping[str, Any]) -> None:
 CHECK = Hook[Callable[[Mapping[str, Any]], str]]("options.check")
 
 
-def _check_add_ons(values: Mapping[str, Any]) -> None:
-    for check in CHECK.all_of(addons.offers_in_use(values.__getitem__)):
-        if problem := check(values):
-            raise OptionError(f"Error: {problem}")
-
-
 def _check_certificates(service: str, settled: Mapping[str, Any]) -> None:
     needed = ["server-cert", "server-key"] if settled[f"{service}_use_ssl"] else []
     if settled[f"{service}_use_ssl_mutual"]:
@@ -387,13 +388,3 @@ def _check_ports(settled: Mapping[str, Any]) -> None:
                     f"The server cannot listen to {other} requests and {name} requests "
                     f"at the same address and port {there}:{number}"
                 )
-
-
-def _is_loopback_only(settled: Mapping[str, Any]) -> bool:
-    """True if only this machine can reach the endpoints through which regions are registered."""
-    used = {port.of for port in addons.ports_in_use(settled.__getitem__)}
-    return all(
-        hosts.is_loopback(settled[f"{service}_address"])
-        for service in ("http", "grpc")
-        if settled[f"allow_{service}"] or service in used
-    )

@@ -93,10 +93,6 @@ def option_of(field: str) -> str:
     return f"--{field.replace('_', '-')}"
 
 
-def text(value: str) -> str:
-    return value
-
-
 def address(value: str) -> str:
     """Return an address without brackets, and without the prefixes that Triton's HTTP needs."""
     bare = value.removeprefix("ipv4:").removeprefix("ipv6:")
@@ -486,7 +482,7 @@ def _parse_level(value: str) -> str | None:
 
 #: The other settings of traces: mode and key, the field of TraceOptions, and how a value is read.
 _TRACE_FIELDS: tuple[tuple[str, str, str, Callable[[str], Any]], ...] = (
-    ("triton", "file", "file", text),
+    ("triton", "file", "file", str),
     ("triton", "log-frequency", "log_frequency", integer),
     ("", "mode", "mode", _parse_mode),
     ("", "rate", "rate", integer),

@@ -131,8 +131,8 @@ class EnsembleScheduler(BrokerPart):
             if released:
                 self._release(released)
             self._release_set(run, wave)
-            next_wave = run.next_waiting(call.step)
-            if next_wave is not None:
+            if waiting := run.waiting.get(call.step.number):
+                next_wave = waiting.popleft()
                 self._spawn(run, next_wave, call.step, now_ns)
                 self._release_set(run, next_wave)
         run.holds -= 1
