@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     from zmqtriton_floor.lazy_names import load_reference as load_reference
     from zmqtriton_floor.lifeline import Lifeline as Lifeline
     from zmqtriton_floor.process import zmq_sockets as zmq_sockets
-    from zmqtriton_floor.process import loop_turns as loop_turns
+    from zmqtriton_floor.process.loop_turns import BOUNDS_S as BOUNDS_S
     from zmqtriton_floor.settings.offers import Hook as Hook
     from zmqtriton_floor.tool_listener import ToolListener as ToolListener, peer_of as peer_of
     from zmqtriton_frontends.process.peer_user import user_of_client as user_of_client

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from itertools import accumulate
 from typing import Any
 
-from zmqtriton.sdk.process import loop_turns
+from zmqtriton.sdk.process import BOUNDS_S
 from zmqtriton.sdk.wire import metrics
 from zmqtriton_standard.metrics.model_metrics import (
     Series,
@@ -132,7 +132,7 @@ def _longest(processes: Iterable[Mapping[str, Any]]) -> Iterator[str]:
 
 def _all(rows: Iterable[Mapping[str, Any]]) -> Iterator[str]:
     yield from head(_ALL, "Turns that took 10 ms or longer", "histogram")
-    bounds = [*map(str, loop_turns.BOUNDS_S), "+Inf"]
+    bounds = [*map(str, BOUNDS_S), "+Inf"]
     for row in rows:
         role, sums = row["role"], [*accumulate(row["counts"])]
         for bound, count in zip(bounds, sums, strict=True):

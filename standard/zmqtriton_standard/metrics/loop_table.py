@@ -5,10 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from zmqtriton.sdk.process import loop_turns
+from zmqtriton.sdk.process import BOUNDS_S
 from zmqtriton.sdk.supervisor import ControlCall, CoreParts, Feature, Verb
 
-_SIZE = len(loop_turns.BOUNDS_S) + 1
+_SIZE = len(BOUNDS_S) + 1
+#: A longer turn is worth a line for people.
+_SLOW_S = 0.25
 _TIMES = ("cpu_s", "stood_s", "waited_s", "locked_s", "at_s")
 _MAX_LETTERS = 1000
 _SUPERVISOR, _BROKER = "supervisor", "broker"
@@ -74,7 +76,7 @@ class LoopTable(Feature):
         slow = [
             {"resource": "loop", "text": _slowness(each.role, each.longest)}
             for each in self._reports.values()
-            if each.longest is not None and _took_s(each.longest) * 1e9 > loop_turns.LONG_NS
+            if each.longest is not None and _took_s(each.longest) > _SLOW_S
         ]
         rows = [
             {"role": role, "counts": of_role, "sum_s": round(sum_s, 3)}
