@@ -221,7 +221,7 @@ class BrokerCore(BrokerState):
             for request in peer.requests.values():
                 is_run = request.steps is not None
                 inputs = self.ensembles.inputs(request) if is_run else inputs_in(request.body)
-                self.blocks.keep_inputs(message.serial, request, inputs)
+                self.blocks.keep_inputs(request, inputs)
             self.waiting_for_load.forget_peer(message.serial)
             del self.peers[message.serial]
         self.recovery.forget_peer(message.serial, error, now_ns)

@@ -130,7 +130,6 @@ class KnownParameter(NamedTuple):
 _YES_OR_NO = "`yes` or `no`"
 _SIZE = "bytes, also as `512M` or `2G`"
 _SECONDS = "seconds"
-_TENSOR = "name of a tensor"
 
 _OF_ENVIRONMENTS = (
     KnownParameter(

@@ -319,7 +319,7 @@ def _input_output_problems(config: Any) -> Iterator[Problem]:
     for section, tensors in (("input", config.input), ("output", config.output)):
         for index, tensor in enumerate(tensors):
             field = (section, index)
-            yield from _shape_problems(tensor, config, f"model {section}", field)
+            yield from _shape_problems(tensor, f"model {section}", field)
             is_image = section == "input" and tensor.format in _IMAGE_FORMATS
             yield from rule_problems(
                 (
@@ -340,7 +340,7 @@ def _input_output_problems(config: Any) -> Iterator[Problem]:
             )
 
 
-def _shape_problems(tensor: Any, config: Any, kind: str, field: FieldPath) -> Iterator[Problem]:
+def _shape_problems(tensor: Any, kind: str, field: FieldPath) -> Iterator[Problem]:
     if not tensor.name:
         yield Problem(f"{kind} must specify 'name'", field)
         return

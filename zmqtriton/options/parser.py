@@ -10,7 +10,7 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from types import MappingProxyType
-from typing import Any, NoReturn
+from typing import Any
 
 from zmqtriton import addons
 from zmqtriton.commit import full_version
@@ -190,14 +190,10 @@ def _find_option(name: str, word: str, following: Iterable[str]) -> KnownOption:
     if fitting and name:
         possible = " ".join(f"'--{option}'" for option in fitting)
         raise OptionError(f"option '{word}' is ambiguous; possibilities: {possible}\n{_HINT}")
-    _raise_unrecognized(name.lstrip("-").replace("_", "-"), word, names)
-
-
-def _raise_unrecognized(name: str, word: str, names: list[str]) -> NoReturn:
-    written = word.partition("=")[0]
-    close = name if name in names else closest_match(name, names)
+    bare = name.lstrip("-").replace("_", "-")
+    close = bare if bare in names else closest_match(bare, names)
     suggestion = f"; did you mean '--{close}'?" if close else ""
-    raise OptionError(f"unrecognized option '{written}'{suggestion}\n{_HINT}")
+    raise OptionError(f"unrecognized option '{word.partition('=')[0]}'{suggestion}\n{_HINT}")
 
 
 def _parse_value(entry: sources.Entry) -> Any:

@@ -457,9 +457,7 @@ class Blocks:
         else:
             self.release(BROKER, blocks)
 
-    def keep_inputs(
-        self, dead: int, request: InflightRequest, inputs: Iterable[Tensor | None]
-    ) -> None:
+    def keep_inputs(self, request: InflightRequest, inputs: Iterable[Tensor | None]) -> None:
         """Keep the inputs of a request that outlives the process that made it.
 
         The process may have passed on blocks that it was given itself, and had to keep these from

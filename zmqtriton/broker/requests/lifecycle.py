@@ -96,7 +96,10 @@ class Lifecycle(BrokerPart):
         if request.peer in self._instances or request.parent is not None:
             self._deadlocks.add(request, now_ns)
         is_resent = request.flags & wire.RESENT
-        if generation.plan is not None and not (is_resent and self._recovery.doubts(request)):
+        # stubs have yet to say whether the first step of a repeated run has begun
+        if generation.plan is not None and not (
+            is_resent and self._begun.step_in_doubt(request.key)
+        ):
             self._ensembles.start(request, now_ns)
         elif generation.has_sequences:
             self._sequence_admission.admit(request, now_ns)

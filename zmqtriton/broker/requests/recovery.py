@@ -183,10 +183,6 @@ class Recovery(BrokerPart):
             self.timed = True
         said.append(saying)
 
-    def doubts(self, request: InflightRequest) -> bool:
-        """True if stubs have yet to say whether the first step of a repeated run has begun."""
-        return self._begun.step_in_doubt(request.key) != 0
-
     def take_resent(self, request: InflightRequest, now_ns: int) -> None:
         """Decide about a request that an earlier broker had, or let it wait."""
         request.is_undecided = True
@@ -274,7 +270,7 @@ class Recovery(BrokerPart):
         if self._begun.had_begun(request.key):
             self._lifecycle.refuse(request, RUN_LOST, statistics.OTHER, now_ns)
         else:
-            if self.doubts(request):
+            if self._begun.step_in_doubt(request.key):
                 self._begun.forget(request.key)
             self._lifecycle.begin_run(request, now_ns)
 

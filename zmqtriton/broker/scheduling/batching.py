@@ -216,11 +216,7 @@ class Queue:
 
     def is_ready(self, now_ns: int) -> bool:
         """True if there is a batch to take."""
-        return any(level.size for level in self.levels.by_priority.values())
-
-    def waiting(self) -> list[InflightRequest]:
-        """Return all waiting requests, the next one first."""
-        return list(self.levels)
+        return self.size_of_batch(self.levels, now_ns) > 0
 
 
 class BatchCandidate(NamedTuple):
@@ -317,9 +313,6 @@ class BatchingQueue(Queue):
         choice = {} if self.choice is None else {"auto": self.choice.target.text}
         counts = vars(self._counts)
         return {"target": self._target_size, "delay_us": delay_us, **choice, **counts}
-
-    def is_ready(self, now_ns: int) -> bool:
-        return self.size_of_batch(self.levels, now_ns) > 0
 
     def size_of_batch(self, waiting: Iterable[InflightRequest], now_ns: int) -> int:
         self.due_ns, self._closing = 0, None

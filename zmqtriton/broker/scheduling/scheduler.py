@@ -206,4 +206,4 @@ class Scheduler:
 
     def queued(self) -> list[InflightRequest]:
         """Return all queued requests, the next one first."""
-        return self.queue.waiting() if self.sequences is None else self.sequences.waiting()
+        return [*self.queue.levels] if self.sequences is None else self.sequences.waiting()
