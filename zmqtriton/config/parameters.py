@@ -130,15 +130,13 @@ def _stream_problems(config: Any) -> Iterator[Problem]:
     value = parameter_text(config, MAX_STREAMS)
     if fault := whole_number_problem(value, _STREAMS_LIMIT):
         yield _problem(MAX_STREAMS, value, fault)
-    elif config.HasField("sequence_batching"):
-        yield Problem(
-            f"{MAX_STREAMS} is not for sequence_batching, where a slot has one request at a time: "
-            "remove it",
-            ("parameters", MAX_STREAMS),
-        )
-    elif config.HasField("ensemble_scheduling"):
-        fault = "which means nothing to an ensemble: its members have streams"
-        yield _problem(MAX_STREAMS, value, fault)
+    else:
+        unfit = {
+            "sequence_batching, where a slot has one request at a time": "sequence_batching",
+            "ensembles: set it for the models of their steps": "ensemble_scheduling",
+        }
+        is_set = {what: config.HasField(section) for what, section in unfit.items()}
+        yield from misplaced_problems(MAX_STREAMS, is_set)
 
 
 def _limit_problems(config: Any) -> Iterator[Problem]:
