@@ -565,3 +565,11 @@ REPOSITORY = "--model-repository=/models"
 )
 def test_reflection_is_for_loopback_unless_told(words: list[str], is_on: bool) -> None:
     assert is_on == parse([REPOSITORY, *words]).grpc_reflection
+
+
+def test_only_the_traces_own_setting_is_a_level() -> None:
+    words = ("opentelemetry,level=off", "level=TENSORS", "opentelemetry,level=high")
+
+    trace = parsed(*(f"--trace-config={word}" for word in words)).trace
+
+    assert ("TENSORS",) == trace.level
