@@ -89,7 +89,7 @@ class Server(Connection):
         deadline_s = time.monotonic() + timeout_s
         try:
             self._guest = self._join(deadline_s)
-            while wait_until_ready and not (self.ready and self._is_open()):
+            while wait_until_ready and not (self.ready and self.control("is_open")):
                 self._check(deadline_s)
                 time.sleep(_LOOK_S)
         except BaseException:
@@ -146,10 +146,6 @@ class Server(Connection):
                 return Guest(ServerSelector(self.runtime_directory).connect().line)
             except (NoServerError, Unavailable):
                 time.sleep(_LOOK_S)  # it is not there yet, or there no more
-
-    def _is_open(self) -> bool:
-        """True once clients can connect, or if the server has no ports."""
-        return bool(self.control("is_open"))
 
     def _check(self, deadline_s: float) -> None:
         assert self._process is not None

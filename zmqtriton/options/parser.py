@@ -305,17 +305,12 @@ def _cache_settings(values: Mapping[str, Any], warnings: list[str]) -> tuple[Set
         raise OptionError(
             "found multiple cache configurations, but only a single cache is currently supported"
         )
-    _check_cache(settings, values["cache_directory"])
-    return settings
-
-
-def _check_cache(settings: tuple[Setting, ...], directory: str) -> None:
     sizes = [setting.value for setting in settings if setting.key == "size"]
     for setting in settings:
         if setting.name != "local":
             raise OptionError(
                 f"unable to find 'libtritoncache_{setting.name}.so' for cache. "
-                f"Searched: {directory}"
+                f"Searched: {values['cache_directory']}"
             )
     if settings and not sizes:
         raise OptionError(
@@ -323,6 +318,7 @@ def _check_cache(settings: tuple[Setting, ...], directory: str) -> None:
         )
     if sizes and not re.fullmatch("[0-9]{1,18}", sizes[-1]):
         raise OptionError(f"Failed to initialize LocalCache: '{sizes[-1]}' must be a size in bytes")
+    return settings
 
 
 def _check_restrictions(name: str, kind: str, groups: tuple[Restriction, ...]) -> None:

@@ -408,11 +408,12 @@ def code_fingerprint(directory: Path) -> str:
 
     Environments in it are left out, since they have tens of thousands of files.
     """
-    return _fingerprint_of(directory, list_files(directory, recursive=True, skips=_is_environment))
-
-
-def _is_environment(path: str) -> bool:
-    return any(os.path.exists(os.path.join(path, mark)) for mark in _ENVIRONMENT_MARKS)
+    files = list_files(
+        directory,
+        recursive=True,
+        skips=lambda path: any(os.path.exists(f"{path}/{mark}") for mark in _ENVIRONMENT_MARKS),
+    )
+    return _fingerprint_of(directory, files)
 
 
 def list_files(

@@ -314,19 +314,16 @@ class Readings:
             has_grown = before[:2] != (counters.success.count, counters.fail.count)
             if has_grown or generation.unanswered:
                 now = self._counters[generation] = _Counters.of(counters)
-                pending, grown = self._pending(generation), _Counters(*map(sub, now, before))
-                rows.append(_row(generation, pending, grown))
+                scheduler = self._generations.schedulers.get(generation.number)
+                # a removed one has perhaps come back under its number
+                is_here = scheduler is not None and scheduler.generation is generation
+                pending = scheduler.waiting if scheduler is not None and is_here else 0
+                rows.append(_row(generation, pending, _Counters(*map(sub, now, before))))
             elif generation in earlier:
                 self._counters[generation] = before
                 counters.latencies_mask = 0
         self._removed.clear()
         return {"seconds": seconds, "readings": rows if seconds else []}
-
-    def _pending(self, generation: BrokerGeneration) -> int:
-        scheduler = self._generations.schedulers.get(generation.number)
-        if scheduler is None or scheduler.generation is not generation:
-            return 0  # it was removed, and has perhaps come back
-        return scheduler.waiting
 
 
 def _row(generation: BrokerGeneration, pending: int, grown: _Counters) -> dict[str, Any]:
