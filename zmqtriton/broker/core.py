@@ -19,7 +19,7 @@ from zmqtriton.broker.metrics.reports import MetricReports
 from zmqtriton.broker.peers import Peer
 from zmqtriton.broker.requests.answers import CANCELLED, Answers
 from zmqtriton.broker.requests.deadlocks import Deadlocks
-from zmqtriton.broker.requests.inflight import Batch, InflightRequest, RequestState
+from zmqtriton.broker.requests.inflight import InflightRequest, RequestState
 from zmqtriton.broker.requests.lifecycle import Lifecycle
 from zmqtriton.broker.requests.recovery import Recovery
 from zmqtriton.broker.requests.waiting_for_load import WaitingForLoad
@@ -278,7 +278,10 @@ class BrokerCore(BrokerState):
         """Record the request's caller; return False if a client's token has no room for it."""
         serial = request.peer
         if peer.role == "stub":
-            request.caller = self._find_caller(request)
+            instance = self.instances.get(serial)
+            route = request.caller_peer, request.caller_id
+            caller = None if instance is None else instance.open_requests.get(route)
+            request.caller = None if caller is None else caller.batch
             return True
         try:
             self.limits.tokens.admit(request, self.peers, now_ns)
@@ -293,14 +296,6 @@ class BrokerCore(BrokerState):
         if self.peers[serial].role == "stub":
             raise ProtocolError("Call: a model knows no token")
         self.limits.tokens.take_call(serial, call)
-
-    def _find_caller(self, call: InflightRequest) -> Batch | None:
-        """Find the batch that a model's request was made for; None if its caller is answered."""
-        instance = self.instances.get(call.peer)
-        if instance is None:
-            return None
-        caller = instance.open_requests.get((call.caller_peer, call.caller_id))
-        return None if caller is None else caller.batch
 
     def cancel(self, serial: int, ids: list[int], now_ns: int) -> None:
         """Cancel requests: queued ones are never executed; for others their stubs get a message."""

@@ -282,9 +282,11 @@ class Recovery(BrokerPart):
         # It may be an instance of an earlier generation, or of the next.
         instance = self._instances.get(stub or (said[0][0] if said else 0))
         if not said and stub is None:
+            names = (request.asked_of, generation.number)
+            unheard = [self._unheard.get(name, frozenset()) for name in names]
             if generation.order is not None and self._begun.had_begun(request.key):
                 self._lifecycle.refuse(request, _KEPT_BACK, statistics.BACKEND, now_ns)
-            elif self._may_have_been_begun_unheard(request):
+            elif any(begun is None or request.key in begun for begun in unheard):
                 self._lifecycle.refuse(request, _UNHEARD, statistics.BACKEND, now_ns)
             else:
                 scheduler.requeue(request)
@@ -297,13 +299,6 @@ class Recovery(BrokerPart):
             self._lifecycle.respond(source, request, outcome, body, now_ns)
         if instance is None and request.state is not RequestState.ANSWERED:
             self._lifecycle.refuse(request, _REMOVED, statistics.BACKEND, now_ns)
-
-    def _may_have_been_begun_unheard(self, request: InflightRequest) -> bool:
-        for name in (request.asked_of, request.generation.number):
-            begun = self._unheard.get(name, frozenset())
-            if begun is None or request.key in begun:
-                return True
-        return False
 
     # ----------------------------------------------------------------- the end
 
@@ -375,20 +370,16 @@ class Recovery(BrokerPart):
         if self._look_again_ns and self._look_again_ns <= now_ns:
             self._look_again_ns = 0
             self.resolve_waiting(now_ns)
-        self._drop_leftovers(now_ns)
-        if 0 < self._look_over_ns <= now_ns:
-            self._check_over(now_ns)
-        self.timed = bool(self._look_again_ns or self._leftover_checks or self._look_over_ns)
-
-    def _drop_leftovers(self, now_ns: int) -> None:
-        """Drop early outcomes whose requests were not repeated in time."""
+        # early outcomes whose requests were not repeated in time
         while self._leftover_checks and self._leftover_checks[0][0] <= now_ns:
             _, route = self._leftover_checks.popleft()
-            if route not in self._early_outcomes:
-                continue
             peer = self._peers.get(route[0])
             # it says hello late if it executes; or it has repeated the request, which waits here
-            if peer is not None and (not peer.has_resent or route[1] in peer.requests):
+            may_ask = peer is not None and (not peer.has_resent or route[1] in peer.requests)
+            if may_ask and route in self._early_outcomes:
                 self._leftover_checks.append((now_ns + LEFTOVER_NS, route))
             else:
                 self._drop(route)
+        if 0 < self._look_over_ns <= now_ns:
+            self._check_over(now_ns)
+        self.timed = bool(self._look_again_ns or self._leftover_checks or self._look_over_ns)
