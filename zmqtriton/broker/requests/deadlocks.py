@@ -48,8 +48,9 @@ def _ways_to_begin(instance: Instance, supposed: set[int] | None) -> list[list[I
             w for one in holders for n in one.batches for w in _ways_to_return(one, n, supposed)
         ]
         return ways or [[]]
-    executed = sum(len(batch.requests) for batch in instance.batches.values())
-    if instance.streams is not None and len(instance.open_requests) > executed:
+    if instance.streams is not None and len(instance.open_requests) > sum(
+        len(batch.requests) for batch in instance.batches.values()
+    ):
         return [[]]  # the execute() of an open request has returned, so that it may end by itself
     return [
         way for number in instance.batches for way in _ways_to_return(instance, number, supposed)

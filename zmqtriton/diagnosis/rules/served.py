@@ -218,7 +218,8 @@ def _instance_findings(facts: Facts) -> Iterator[Finding]:
     for stub in stubs:
         is_back = stub.get("state") == "READY"
         # an overview need not name an instance that has died and runs again for long
-        is_past = is_back and facts.is_overview and facts.now_s - stub["started_s"] > Facts.RECENT_S
+        age_s = facts.now_s - stub.get("started_s", facts.now_s)
+        is_past = is_back and facts.is_overview and age_s > Facts.RECENT_S
         if not stub.get("last_reason") or has_given_up or is_past:
             continue
         reason = Facts.reason_of(stub)
