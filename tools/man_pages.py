@@ -11,7 +11,7 @@ from tools.commands import click_arguments, click_commands, click_options, serve
 from zmqtriton.addons import verbs
 from zmqtriton.ctl.main import cli
 from zmqtriton.options.help import default_text
-from zmqtriton.options.kinds import Arity, OptionSupport
+from zmqtriton.options.kinds import Arity
 from zmqtriton.options.table import OPTION_GROUPS
 from zmqtriton_floor import __version__
 
@@ -52,7 +52,7 @@ def _server_page() -> Iterator[str]:
     for group, options in OPTION_GROUPS.items():
         yield f".SS {_escaped(group)}"
         for option in options:
-            if option.support is not OptionSupport.SUPPORTED:
+            if option.reason:
                 continue
             value = "" if option.arity is Arity.SWITCH else rf"=\fI{_escaped(option.metavar)}\fR"
             yield from (".TP", _bold(f"--{option.name}") + value)

@@ -153,7 +153,7 @@ def verbs() -> dict[str, str]:
 def usages() -> dict[str, str]:
     """Return the usage of each command of `zmqtriton`; just its name if none is declared."""
     return {
-        name: _command(command).usage or name
+        name: (command.usage if isinstance(command, Command) else "") or name
         for each in add_ons().values()
         for name, command in each.declared.commands.items()
     }
@@ -254,10 +254,6 @@ def described_parameters() -> dict[str, dict[str, Parameter]]:
 def parameters() -> list[str]:
     """Return the parameters of config.pbtxt that add-ons read."""
     return [name for each in add_ons().values() for name in each.declared.parameters]
-
-
-def _command(value: Command | str) -> Command:
-    return Command(value) if isinstance(value, str) else value
 
 
 def _field(option: str) -> str:

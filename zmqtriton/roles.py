@@ -79,13 +79,8 @@ def frontend_roles(options: Options) -> list[str]:
         roles.append(METRICS)
     if options.trace.can_trace:
         roles.append(TRACER)
-    roles += _other_roles(options)
-    return roles
-
-
-def _other_roles(options: Options) -> list[str]:
-    """Return the roles of processes that these options turn on, and that serve no requests."""
-    return [
+    # those that serve no requests
+    return roles + [
         name if process.tells_others else f"{ADD_ON}{name}"
         for name, (_, process) in addons.processes().items()
         if not process.is_serving

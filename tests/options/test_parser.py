@@ -497,7 +497,7 @@ def test_a_token_and_a_key_cannot_share_a_header() -> None:
 
 @pytest.mark.row("--grpc-restricted-protocol")
 def test_grpc_restrictions_ask_for_a_prefixed_header() -> None:
-    read = OPTIONS_BY_NAME["grpc-restricted-protocol"].parse_value
+    read = OPTIONS_BY_NAME["grpc-restricted-protocol"].read
 
     assert Restriction(("health", "inference"), "triton-grpc-protocol-admin", "k=1") == read(
         "health,inference:admin=k=1"
@@ -565,3 +565,11 @@ REPOSITORY = "--model-repository=/models"
 )
 def test_reflection_is_for_loopback_unless_told(words: list[str], is_on: bool) -> None:
     assert is_on == parse([REPOSITORY, *words]).grpc_reflection
+
+
+def test_only_the_traces_own_setting_is_a_level() -> None:
+    words = ("opentelemetry,level=off", "level=TENSORS", "opentelemetry,level=high")
+
+    trace = parsed(*(f"--trace-config={word}" for word in words)).trace
+
+    assert ("TENSORS",) == trace.level

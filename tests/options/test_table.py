@@ -11,21 +11,12 @@ from tests.options.test_parser import parsed, refused
 from tests.support.refusals import refusal
 from zmqtriton.main import main
 from zmqtriton.options import HelpRequested, RateLimitResource, Setting, parse
-from zmqtriton.options.kinds import OptionSupport
 from zmqtriton.options.report import describe_options
 from zmqtriton.options.table import OPTIONS_BY_NAME
 from zmqtriton.options.values import ModelFile
 
 # ------------------------------------------------------------------------------- table
 # Warnings about options that are not honoured, and the values of all others.
-
-
-def test_whatever_is_not_honoured_has_a_reason() -> None:
-    assert [] == [
-        name
-        for name, one in OPTIONS_BY_NAME.items()
-        if bool(one.reason) == (one.support is OptionSupport.SUPPORTED)
-    ]
 
 
 @pytest.mark.parametrize(

@@ -18,7 +18,7 @@ from tools.reference.markdown import block, code, heading, prose, table
 from zmqtriton.addons import verbs
 from zmqtriton.ctl.main import cli
 from zmqtriton.options.help import default_of
-from zmqtriton.options.kinds import Arity, KnownOption, OptionSupport
+from zmqtriton.options.kinds import Arity, KnownOption
 from zmqtriton.options.table import OPTION_GROUPS
 
 _ABOUT = """\
@@ -38,17 +38,12 @@ def page() -> Iterator[str]:
     yield from heading("Command lines", _ABOUT, "the table of options and the help of the commands")
     yield from ("## Options of the server", "")
     for group, options in OPTION_GROUPS.items():
-        supported = [one for one in options if one.support is OptionSupport.SUPPORTED]
+        supported = [one for one in options if not one.reason]
         if supported:
             yield from (f"### {group}", "")
             yield from table(("Option", "Default", "Meaning"), map(_row, supported))
     yield from ("### Accepted without effect", "", _WITHOUT_EFFECT, "")
-    ignored = [
-        one
-        for options in OPTION_GROUPS.values()
-        for one in options
-        if one.support is not OptionSupport.SUPPORTED
-    ]
+    ignored = [one for options in OPTION_GROUPS.values() for one in options if one.reason]
     rows = [(f"`--{one.name}`", prose(one.help), prose(one.reason)) for one in ignored]
     yield from table(("Option", "In Triton", "Here"), rows)
     yield from ("## Other commands", "")

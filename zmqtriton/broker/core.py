@@ -19,7 +19,7 @@ from zmqtriton.broker.metrics.reports import MetricReports
 from zmqtriton.broker.peers import Peer
 from zmqtriton.broker.requests.answers import CANCELLED, Answers
 from zmqtriton.broker.requests.deadlocks import Deadlocks
-from zmqtriton.broker.requests.inflight import Batch, InflightRequest, RequestState
+from zmqtriton.broker.requests.inflight import InflightRequest, RequestState
 from zmqtriton.broker.requests.lifecycle import Lifecycle
 from zmqtriton.broker.requests.recovery import Recovery
 from zmqtriton.broker.requests.waiting_for_load import WaitingForLoad
@@ -221,7 +221,7 @@ class BrokerCore(BrokerState):
             for request in peer.requests.values():
                 is_run = request.steps is not None
                 inputs = self.ensembles.inputs(request) if is_run else inputs_in(request.body)
-                self.blocks.keep_inputs(message.serial, request, inputs)
+                self.blocks.keep_inputs(request, inputs)
             self.waiting_for_load.forget_peer(message.serial)
             del self.peers[message.serial]
         self.recovery.forget_peer(message.serial, error, now_ns)
@@ -278,7 +278,10 @@ class BrokerCore(BrokerState):
         """Record the request's caller; return False if a client's token has no room for it."""
         serial = request.peer
         if peer.role == "stub":
-            request.caller = self._find_caller(request)
+            instance = self.instances.get(serial)
+            route = request.caller_peer, request.caller_id
+            caller = None if instance is None else instance.open_requests.get(route)
+            request.caller = None if caller is None else caller.batch
             return True
         try:
             self.limits.tokens.admit(request, self.peers, now_ns)
@@ -293,14 +296,6 @@ class BrokerCore(BrokerState):
         if self.peers[serial].role == "stub":
             raise ProtocolError("Call: a model knows no token")
         self.limits.tokens.take_call(serial, call)
-
-    def _find_caller(self, call: InflightRequest) -> Batch | None:
-        """Find the batch that a model's request was made for; None if its caller is answered."""
-        instance = self.instances.get(call.peer)
-        if instance is None:
-            return None
-        caller = instance.open_requests.get((call.caller_peer, call.caller_id))
-        return None if caller is None else caller.batch
 
     def cancel(self, serial: int, ids: list[int], now_ns: int) -> None:
         """Cancel requests: queued ones are never executed; for others their stubs get a message."""
@@ -381,8 +376,10 @@ class BrokerCore(BrokerState):
         if deadlocks.fresh:
             deadlocks.check_new(now_ns)
             dispatch.dispatch_marked(now_ns)  # a refusal may have made room
-        if self._retirement.is_last_call or self.blocks.dead.changed:
-            self._tell_of_ends()
+        if self._retirement.is_last_call:
+            self._retirement.check_last_call()
+        if self.blocks.dead.changed:
+            self.blocks.tell_of_the_dead()
         self.due_ns = None
         if timers.timed or recovery.timed or deadlocks.timed or loads.timed:
             parts = timers, recovery, deadlocks, loads
@@ -390,17 +387,8 @@ class BrokerCore(BrokerState):
                 filter(None, (part.next_due_ns() for part in parts if part.timed)), default=None
             )
 
-    def _tell_of_ends(self) -> None:
-        """Report ended sequences, and ended leases of dead processes, to the supervisor."""
-        if self._retirement.is_last_call:
-            self._retirement.check_last_call()
-        self.blocks.tell_of_the_dead()
-
     def _run_timers(self, now_ns: int) -> None:
-        while True:
-            timer = self._timers.pop_due(now_ns)
-            if timer is None:
-                break
+        while timer := self._timers.pop_due(now_ns):
             if timer.request is not None and timer.in_queue:
                 if not self._dispatch.delay(timer.request):
                     scheduler = self.generations.schedulers[timer.request.generation.number]

@@ -36,7 +36,13 @@ class IdleChecks:
 
     def tick(self, now_ns: int) -> None:
         """Ask idle stubs, and report stubs that have not answered in time."""
-        self._report(now_ns)
+        for serial, asked_ns in list(self._asked_ns.items()):
+            instance = self._instances.get(serial)
+            is_idle = instance is not None and instance.state is Occupation.IDLE
+            if not is_idle or now_ns - asked_ns >= ANSWER_WITHIN_NS:
+                del self._asked_ns[serial]
+                if is_idle:
+                    self._lose(serial)
         if now_ns >= self._next_ns:
             self._next_ns = now_ns + EVERY_NS
             for serial, instance in list(self._instances.items()):
@@ -45,15 +51,6 @@ class IdleChecks:
                     self._ask(serial)
         oldest_ns = min(self._asked_ns.values(), default=now_ns)
         self.due_ns = min(self._next_ns, oldest_ns + ANSWER_WITHIN_NS)
-
-    def _report(self, now_ns: int) -> None:
-        for serial, asked_ns in list(self._asked_ns.items()):
-            instance = self._instances.get(serial)
-            if instance is None or instance.state is not Occupation.IDLE:
-                del self._asked_ns[serial]
-            elif now_ns - asked_ns >= ANSWER_WITHIN_NS:
-                del self._asked_ns[serial]
-                self._lose(serial)
 
     def answered(self, serial: int) -> None:
         """Process a stub's answer; the stub is asked again in a later round."""

@@ -25,11 +25,6 @@ class Peer:
         #: Unanswered requests that this process has made, by its own ids.
         self.requests: dict[int, InflightRequest] = {}
 
-    @property
-    def is_awaited(self) -> bool:
-        """True if the peer has not said hello yet."""
-        return not (self.is_connected or self.has_resent)
-
     def arrive(self, hello: Hello) -> None:
         """Record a stub's hello."""
         self.is_connected = True

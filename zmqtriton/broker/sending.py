@@ -209,7 +209,11 @@ class PeerSending:
             self._flush_leases(outbox)
         if outbox.reported_owners:
             self._flush_releases(outbox, outbox.batched_requests)
-            self._flush_reported_owners(outbox)
+        while outbox.reported_owners:
+            owner = outbox.reported_owners.pop(0)
+            router = self._router_to(owner)
+            if router is not None:
+                router.send(owner, wire.LeasesReported(), [])
         while outbox.stage_times:
             self._requests.send(*outbox.stage_times.pop(0), [])
 
@@ -264,13 +268,6 @@ class PeerSending:
             self.release_at_ns = 0
         elif not self.release_at_ns:
             self.release_at_ns = now_ns + RELEASE_WITHIN_NS
-
-    def _flush_reported_owners(self, outbox: Outbox) -> None:
-        settled, outbox.reported_owners = outbox.reported_owners, []
-        for owner in settled:
-            router = self._router_to(owner)
-            if router is not None:
-                router.send(owner, wire.LeasesReported(), [])
 
     def _router_to(self, owner: int) -> PeerRouter | None:
         """Return the router for messages to an owner of blocks; None before the owner's hello.

@@ -23,7 +23,7 @@ from weakref import WeakKeyDictionary
 from zmqtriton.broker.core import BrokerCore
 from zmqtriton.broker.idle_checks import IdleChecks
 from zmqtriton.broker.sending import SUPERVISOR, PeerRouter, PeerSending
-from zmqtriton_floor import endpoints, logs, stub_mark, wire, zmtp
+from zmqtriton_floor import endpoints, logs, spans, stub_mark, wire, zmtp
 from zmqtriton_floor.errors import ProtocolError
 from zmqtriton_floor.execution_progress import ProgressView
 from zmqtriton_floor.lifeline import Lifeline
@@ -44,7 +44,7 @@ _MESSAGES_A_TURN = 64
 _SHORTAGE_PAUSE_S = 0.01
 #: Maximum time between the end of the lifeline and the visible death of the supervisor, if its
 #: death has ended the lifeline.
-_DEATH_WITHIN_MS = 2000
+_DEATH_WITHIN_S = 2.0
 
 
 class Hellos:
@@ -184,19 +184,11 @@ class BrokerService:
                 _log.exception("the broker ends, and another one takes over")
                 return 1
             if self._lifeline.ended:
-                if self._is_supervisor_dead():
+                # the kernel closes a dying process's sockets before it shows the death
+                if select.select([self._supervisor], [], [], _DEATH_WITHIN_S)[0]:
                     self._end_all()
                 return 1
         return 0
-
-    def _is_supervisor_dead(self) -> bool:
-        """True if the lifeline has ended because the supervisor is dead.
-
-        The kernel closes a dying process's sockets before it shows the death.
-        """
-        poller = select.poll()
-        poller.register(self._supervisor, select.POLLIN)
-        return bool(poller.poll(_DEATH_WITHIN_MS))
 
     def _wait(self) -> None:
         stubs, requests, turns = self._stubs, self._requests, self._turns
@@ -381,7 +373,7 @@ class BrokerService:
         self._settings = decode(BrokerSettings, bootstrap.settings)
         logs.configure(self._settings.log)
         self._core.configure(bootstrap.epoch, self._settings, time.perf_counter_ns)
-        self._core.answers.begin_traces(bootstrap.directory)
+        self._core.answers.spans = spans.SpanSender(bootstrap.directory)
         where = bootstrap.directory, bootstrap.epoch
         self._requests = PeerRouter(endpoints.requests_address(*where), self._epoll)
         self._stubs = PeerRouter(endpoints.stubs_address(*where), self._epoll)

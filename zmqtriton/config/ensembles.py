@@ -38,7 +38,15 @@ def step_problems(config: Any) -> Iterator[Problem]:
     yield from _section_problems(config)
     steps = config.ensemble_scheduling.step
     for index, step in enumerate(steps):
-        yield from _one_step_problems(config, index, step)
+        name, field = config.name, ("ensemble_scheduling", "step", index)
+        where = f"in step {index} of ensemble '{name}'"
+        yield from rule_problems(
+            *(
+                (not getattr(step, section), f"must specify '{section}' {where}", field)
+                for section in ("model_name", "input_map", "output_map")
+            ),
+            (name and step.model_name == name, _cycle_text(name, name), (*field, "model_name")),
+        )
     if all(step.input_map and step.output_map for step in steps):
         yield from _graph_problems(config)
 
@@ -100,18 +108,6 @@ def _section_problems(config: Any) -> Iterator[Problem]:
             f"must specify 'step' for ensemble '{name}'",
             ("ensemble_scheduling",),
         ),
-    )
-
-
-def _one_step_problems(config: Any, index: int, step: Any) -> Iterator[Problem]:
-    name, field = config.name, ("ensemble_scheduling", "step", index)
-    where = f"in step {index} of ensemble '{name}'"
-    yield from rule_problems(
-        *(
-            (not getattr(step, section), f"must specify '{section}' {where}", field)
-            for section in ("model_name", "input_map", "output_map")
-        ),
-        (name and step.model_name == name, _cycle_text(name, name), (*field, "model_name")),
     )
 
 

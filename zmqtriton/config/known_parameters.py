@@ -14,8 +14,15 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import Any, NamedTuple, Protocol
 
 from zmqtriton import addons
-from zmqtriton.config.batch_costs import BATCH_COST, BATCH_LIKE, MAX_BATCH_COST, MAX_COST
-from zmqtriton.config.batch_delays import BATCH_DELAY, BATCH_TARGET, USUAL
+from zmqtriton.config.batching import (
+    BATCH_COST,
+    BATCH_DELAY,
+    BATCH_LIKE,
+    BATCH_TARGET,
+    MAX_BATCH_COST,
+    MAX_COST,
+    USUAL,
+)
 from zmqtriton.config.errors import Problem
 from zmqtriton.config.parameters import (
     BLS_MODELS,
@@ -93,30 +100,13 @@ def _module(add_on: addons.Installed, kind: str = SETTINGS.name) -> Any:
     return lazy_names.load_reference(add_on.reference(str(add_on.declared.offers[kind])))
 
 
-def read_trial(config: Any) -> Any:
-    """Return the settings of the version on trial; None without a trial."""
-    trial = _trial()
-    return None if trial is None else trial.read(config)
-
-
-def how_to_try(model: str, version: int) -> str:
-    """Say how a version that was left out is tried again."""
-    trial = _trial()
-    return str(trial.again(model, version)) if trial else "it was tried by an add-on that is gone"
-
-
-def trial_folder() -> str:
-    """Return the name of the folder for decisions about tried versions, in the state directory."""
-    trial = _trial()
-    return str(trial.FOLDER) if trial else "trials"
-
-
 def trial_parameters() -> list[str]:
     """Return the names of the parameters of trials."""
     return [name for each in addons.offering(TRIAL.name) for name in each.declared.parameters]
 
 
-def _trial() -> Any:
+def trial() -> TrialSettings | None:
+    """Return the module for trials; None without an add-on that has one."""
     return TRIAL.first_of(addons.offers())
 
 
@@ -140,7 +130,6 @@ class KnownParameter(NamedTuple):
 _YES_OR_NO = "`yes` or `no`"
 _SIZE = "bytes, also as `512M` or `2G`"
 _SECONDS = "seconds"
-_TENSOR = "name of a tensor"
 
 _OF_ENVIRONMENTS = (
     KnownParameter(

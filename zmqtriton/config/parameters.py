@@ -7,7 +7,7 @@ known_parameters.py.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from zmqtriton import addons
@@ -115,26 +115,28 @@ def _split_problems(config: Any) -> Iterator[Problem]:
         "ensembles: set it for the models of their steps": config.HasField("ensemble_scheduling"),
         f"inputs on a GPU ({FORCE_CPU_ONLY} is no)": parameter_text(config, FORCE_CPU_ONLY) == "no",
     }
+    if value == "true":
+        yield from misplaced_problems(SPLIT_BATCHES, unfit)
+
+
+def misplaced_problems(name: str, unfit: Mapping[str, bool]) -> Iterator[Problem]:
+    """Return the problems of a parameter that does not go with these parts of a configuration."""
     for what, is_so in unfit.items():
-        if value == "true" and is_so:
-            yield Problem(
-                f"remove {SPLIT_BATCHES}: it is not for {what}", ("parameters", SPLIT_BATCHES)
-            )
+        if is_so:
+            yield Problem(f"remove {name}: it is not for {what}", ("parameters", name))
 
 
 def _stream_problems(config: Any) -> Iterator[Problem]:
     value = parameter_text(config, MAX_STREAMS)
     if fault := whole_number_problem(value, _STREAMS_LIMIT):
         yield _problem(MAX_STREAMS, value, fault)
-    elif config.HasField("sequence_batching"):
-        yield Problem(
-            f"{MAX_STREAMS} is not for sequence_batching, where a slot has one request at a time: "
-            "remove it",
-            ("parameters", MAX_STREAMS),
-        )
-    elif config.HasField("ensemble_scheduling"):
-        fault = "which means nothing to an ensemble: its members have streams"
-        yield _problem(MAX_STREAMS, value, fault)
+    else:
+        unfit = {
+            "sequence_batching, where a slot has one request at a time": "sequence_batching",
+            "ensembles: set it for the models of their steps": "ensemble_scheduling",
+        }
+        is_set = {what: config.HasField(section) for what, section in unfit.items()}
+        yield from misplaced_problems(MAX_STREAMS, is_set)
 
 
 def _limit_problems(config: Any) -> Iterator[Problem]:

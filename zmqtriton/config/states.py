@@ -7,13 +7,13 @@ except for what makes Triton crash.
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from math import prod
 from pathlib import Path
 from typing import Any
 
 import zmqtriton_protos
-from zmqtriton.config.errors import ConfigError, Problem, raise_first
+from zmqtriton.config.errors import ConfigError, Problem, raise_first, rule_problems
 from zmqtriton.config.files import open_regular_file
 from zmqtriton_floor.datatypes import BY_CONFIG_NAME, BYTES, Datatype
 from zmqtriton_floor.errors import InternalError, ZmqTritonError
@@ -58,11 +58,10 @@ def _check_state_and_initial(state: Any, begun: set[str], config: Any, model_dir
             f"one or zero element. Found '{len(state.initial_state)}' elements."
         )
     for initial in state.initial_state:
-        _check_initial_declaration(initial, state)
+        raise_first(_initial_problems(initial, state))
         if state.input_name in begun:
             raise ConfigError(f"State input name '{state.input_name}' specified more than once.")
         begun.add(state.input_name)
-        _check_initial_dims(initial.dims, state)
         _check_initial_data(initial, state.input_name, datatype, config.name, model_dir)
 
 
@@ -87,36 +86,43 @@ def _check_size(size: int, where: str) -> None:
         raise ConfigError(f"{where} has {size} bytes, but can have at most {_MAX_BYTES}")
 
 
-def _check_initial_declaration(initial: Any, state: Any) -> None:
-    if initial.data_type != state.data_type:
-        raise ConfigError(
-            f"The data type used for 'initial_state' field of state '{state.input_name}' does not "
-            "match the state data type."
-        )
-    if not initial.name:
-        raise ConfigError(
-            "Field 'name' must be set when using initial_state for state input "
-            f"'{state.input_name}'."
-        )
-
-
-def _check_initial_dims(dims: Sequence[int], state: Any) -> None:
-    name, state_dims = state.input_name, state.dims
-    if len(dims) != len(state_dims):
-        raise ConfigError(
+def _initial_problems(initial: Any, state: Any) -> Iterator[Problem]:
+    """Return the problems of an initial state, except those of its data."""
+    name, dims = state.input_name, state.dims
+    yield from rule_problems(
+        (
+            initial.data_type != state.data_type,
+            f"The data type used for 'initial_state' field of state '{name}' does not match the "
+            "state data type.",
+            (),
+        ),
+        (
+            not initial.name,
+            f"Field 'name' must be set when using initial_state for state input '{name}'.",
+            (),
+        ),
+        (
+            len(initial.dims) != len(dims),
             "Number of dimensions in 'initial_state' doesn't match the size of 'state' dimensions "
-            f"for state input '{name}'. {len(dims)} != {len(state_dims)}"
-        )
-    for dim, allowed in zip(dims, state_dims, strict=True):
-        if dim < 0:
-            raise ConfigError(
-                f"'initial_state' field for state input name '{name}' contains variable dimensions."
-            )
-        if allowed not in (-1, dim):
-            raise ConfigError(
+            f"for state input '{name}'. {len(initial.dims)} != {len(dims)}",
+            (),
+        ),
+    )
+    for dim, allowed in zip(initial.dims, dims, strict=True):
+        yield from rule_problems(
+            (
+                dim < 0,
+                f"'initial_state' field for state input name '{name}' contains variable "
+                "dimensions.",
+                (),
+            ),
+            (
+                allowed not in (-1, dim),
                 f"'initial_state' dim for input name '{name}' doesn't match 'state' dim "
-                f"description. {dim} != {allowed}"
-            )
+                f"description. {dim} != {allowed}",
+                (),
+            ),
+        )
 
 
 def _check_initial_data(

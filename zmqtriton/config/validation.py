@@ -17,8 +17,12 @@ from typing import Any
 
 import zmqtriton_protos
 from zmqtriton.config.backends import ENSEMBLE, PLATFORMS
-from zmqtriton.config.batch_costs import cost_problems, measured_problems
-from zmqtriton.config.batch_delays import complete_delay_problems, delay_problems
+from zmqtriton.config.batching import (
+    complete_delay_problems,
+    cost_problems,
+    delay_problems,
+    measured_problems,
+)
 from zmqtriton.config.ensembles import step_problems
 from zmqtriton.config.errors import FieldPath, Problem, rule_problems
 from zmqtriton_floor.errors import closest_match
@@ -70,53 +74,60 @@ def _preferred_size_problems(
 ) -> Iterator[Problem]:
     for index, size in enumerate(sizes):
         here = (*field, "preferred_batch_size", index)
-        if size <= 0:
-            yield Problem(f"{what} positive for {config.name}", here)
-        elif size > config.max_batch_size:
-            yield Problem(f"{what} <= max batch size for {config.name}", here)
+        is_large = size > max(0, config.max_batch_size)
+        yield from rule_problems(
+            (size <= 0, f"{what} positive for {config.name}", here),
+            (is_large, f"{what} <= max batch size for {config.name}", here),
+        )
 
 
 def _priority_problems(batching: Any, model: str) -> Iterator[Problem]:
     levels = batching.priority_levels
     if levels == 0:
         return
-    if not 1 <= batching.default_priority_level <= levels:
-        yield Problem(
+    yield from rule_problems(
+        (
+            not 1 <= batching.default_priority_level <= levels,
             f"default priority level must be in range [1, {levels}] for {model}",
             ("dynamic_batching", "default_priority_level"),
-        )
-    for level in sorted(batching.priority_queue_policy):
-        if not 1 <= level <= levels:
-            yield Problem(
+        ),
+        *(
+            (
+                not 1 <= level <= levels,
                 f"priority queue policy must have priority level in range [1, {levels}] for "
                 f"{model}",
                 ("dynamic_batching", "priority_queue_policy", str(level)),
             )
+            for level in sorted(batching.priority_queue_policy)
+        ),
+    )
 
 
 def _ordering_problems(batching: Any, model: str) -> Iterator[Problem]:
-    if batching.priority_levels > 1:
-        yield Problem(
+    yield from rule_problems(
+        (
+            batching.priority_levels > 1,
             f"Only one priority level is allowed when 'preserve_ordering' is true for {model}",
             ("dynamic_batching", "priority_levels"),
-        )
-    for field, policy in _queue_policies(batching):
-        if policy.default_timeout_microseconds and policy.timeout_action == _POLICY.DELAY:
-            yield Problem(
+        ),
+        *(
+            (
+                policy.default_timeout_microseconds and policy.timeout_action == _POLICY.DELAY,
                 "Queue policy can not have DELAY as timeout action when 'preserve_ordering' is "
                 f"true for {model}",
                 (*field, "timeout_action"),
             )
+            for field, policy in _queue_policies(batching)
+        ),
+    )
 
 
 def _time_limit_problems(
     name: str, section: Any, model: str, field: FieldPath
 ) -> Iterator[Problem]:
     value = getattr(section, name)
-    if value > MAX_TIME_US:
-        yield Problem(
-            f"'{name}' of {value} exceeds the limit of {MAX_TIME_US} for {model}", (*field, name)
-        )
+    text = f"'{name}' of {value} exceeds the limit of {MAX_TIME_US} for {model}"
+    return rule_problems((value > MAX_TIME_US, text, (*field, name)))
 
 
 def sequence_batching_problems(config: Any) -> Iterator[Problem]:
@@ -174,23 +185,28 @@ def _flag_problems(batching: Any, kind: int, model: str) -> Iterator[Problem]:
             yield _duplicate_control_problem(kind, model, field)
         what = f"for {_CONTROL.Kind.Name(kind)} for {model}"
         fields = [name for name in _FLAG_FIELDS if getattr(control, name)]
-        if not fields:
-            yield Problem(
+        yield from rule_problems(
+            (
+                not fields,
                 "sequence batching must specify either 'int32_false_true', 'fp32_false_true' or "
                 f"'bool_false_true' {what}",
                 field,
-            )
-        elif len(fields) > 1:
-            yield Problem(
+            ),
+            (
+                len(fields) > 1,
                 "sequence batching specifies more than one from 'int32_false_true', "
                 f"'fp32_false_true' and 'bool_false_true' {what}",
                 field,
-            )
-        elif len(getattr(control, fields[0])) != 2:
-            yield Problem(
-                f"sequence batching control '{fields[0]}' must have exactly 2 entries {what}",
-                (*field, fields[0]),
-            )
+            ),
+            *(
+                (
+                    len(fields) == 1 and len(getattr(control, name)) != 2,
+                    f"sequence batching control '{name}' must have exactly 2 entries {what}",
+                    (*field, name),
+                )
+                for name in fields
+            ),
+        )
 
 
 def _correlation_problems(batching: Any, model: str) -> Iterator[Problem]:
@@ -315,7 +331,7 @@ def _input_output_problems(config: Any) -> Iterator[Problem]:
     for section, tensors in (("input", config.input), ("output", config.output)):
         for index, tensor in enumerate(tensors):
             field = (section, index)
-            yield from _shape_problems(tensor, config, f"model {section}", field)
+            yield from _shape_problems(tensor, f"model {section}", field)
             is_image = section == "input" and tensor.format in _IMAGE_FORMATS
             yield from rule_problems(
                 (
@@ -336,7 +352,7 @@ def _input_output_problems(config: Any) -> Iterator[Problem]:
             )
 
 
-def _shape_problems(tensor: Any, config: Any, kind: str, field: FieldPath) -> Iterator[Problem]:
+def _shape_problems(tensor: Any, kind: str, field: FieldPath) -> Iterator[Problem]:
     if not tensor.name:
         yield Problem(f"{kind} must specify 'name'", field)
         return
@@ -423,7 +439,13 @@ def _batch_tensor_problems(config: Any) -> Iterator[Problem]:
                     (*field, "data_type"),
                 ),
             )
-            yield from _source_problems(batch.source_input, names, field)
+            for number, source in enumerate(batch.source_input):
+                if source not in names:
+                    yield Problem(
+                        f"unknown source input name '{source}'",
+                        (*field, "source_input", number),
+                        suggestion=closest_match(source, names),
+                    )
             if what == "output":
                 yield from _target_problems(batch.target_name, outputs, field)
 
@@ -440,18 +462,6 @@ def _target_problems(
         elif target in seen:
             yield Problem(f"target output name '{target}' can only be specified once", here)
         seen.add(target)
-
-
-def _source_problems(
-    sources: Sequence[str], names: set[str], field: FieldPath
-) -> Iterator[Problem]:
-    for index, source in enumerate(sources):
-        if source not in names:
-            yield Problem(
-                f"unknown source input name '{source}'",
-                (*field, "source_input", index),
-                suggestion=closest_match(source, names),
-            )
 
 
 def _metric_problems(config: Any) -> Iterator[Problem]:

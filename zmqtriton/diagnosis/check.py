@@ -63,7 +63,11 @@ def run_check(words: list[str]) -> int:
         sys.stdout.write(_HELP)
         return EXIT_CLEAN
     try:
-        typed = [_as_option(word) for word in words if word not in (_JSON, _OPTIONS)]
+        typed = [
+            f"--model-file={word}" if word.endswith(".py") and not word.startswith("-") else word
+            for word in words
+            if word not in (_JSON, _OPTIONS)
+        ]
         options = parse_words(typed, takes_directories=True)
     except (HelpRequested, OptionError) as refusal:
         sys.stderr.write(f"{refusal}\n{'' if words else _HELP}")
@@ -90,12 +94,6 @@ def run_check(words: list[str]) -> int:
             + _summary_line(sum(map(len, names)), len(report.models) + names.count(()), findings)
         )
     return EXIT_PROBLEMS if Severity.ERROR in (each.severity for each in findings) else EXIT_CLEAN
-
-
-def _as_option(word: str) -> str:
-    """Return a word of the command line; the name of a Python file becomes `--model-file`."""
-    is_file = word.endswith(".py") and not word.startswith("-")
-    return f"--model-file={word}" if is_file else word
 
 
 def check_all(options: Options) -> Report:

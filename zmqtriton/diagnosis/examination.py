@@ -10,6 +10,7 @@ import os
 import time
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -42,7 +43,7 @@ def _chapters(target: Target, root: Path) -> list[Chapter]:
     places = [path for path in target.repositories if path not in silent]
     target = replace(target, repositories=places)
     chapters = [Chapter("the silent repositories", files.judge_silent(silent))]
-    chapters += [*_of_server(target, root), *_of_machine(target, root)]
+    chapters += _of_core(target, root)
     for more in CHAPTERS.all_of(addons.offers()):
         chapters += more(target)
     pid = target.server.pid if target.server else 0
@@ -55,12 +56,12 @@ def _chapters(target: Target, root: Path) -> list[Chapter]:
     return chapters
 
 
-def _of_server(target: Target, root: Path) -> list[Chapter]:
-    options, server, places = target.options, target.server, target.repositories
-    running = server or RunningServer("", 0, "")
-    is_start = server is None
+def _of_core(target: Target, root: Path) -> list[Chapter]:
+    options, places = target.options, target.repositories
+    running, is_start = target.server or RunningServer("", 0, ""), target.server is None
+    pid, names = running.pid, running.processes
     runtime = options.get("runtime-directory", "") if is_start else ""
-    log = target.path("log-file")
+    of_files = partial(Chapter, reads_files=True, is_of_server=True)
     return [
         Chapter("the options", servers.judge_options(target.options_problem)),
         Chapter(
@@ -83,36 +84,17 @@ def _of_server(target: Target, root: Path) -> list[Chapter]:
             "the runtime directories",
             servers.judge_runtime_directories(target.directories, runtime, target.silent),
         ),
-        Chapter(
+        of_files(
             "the certificates",
             certificates.judge_certificates(options, time.time(), is_running=not is_start),
-            reads_files=True,
-            is_of_server=True,
         ),
-        Chapter(
-            "the secret files",
-            files.judge_secret_files(options),
-            reads_files=True,
-            is_of_server=True,
-        ),
-        Chapter(
-            "the directory of the log",
-            files.judge_log(log, running.pid, root),
-            reads_files=True,
-            is_of_server=True,
-        ),
+        of_files("the secret files", files.judge_secret_files(options)),
+        of_files("the directory of the log", files.judge_log(target.path("log-file"), pid, root)),
         Chapter(
             "the directory for temporary files",
             () if runtime else files.judge_temporary(runtime_places.preferred),
         ),
         Chapter("the variables of the models", servers.judge_variables(options)),
-    ]
-
-
-def _of_machine(target: Target, root: Path) -> list[Chapter]:
-    options, running = target.options, target.server or RunningServer("", 0, "")
-    pid, names = running.pid, running.processes
-    return [
         Chapter("the processes", machine.judge_stopped(names, root), is_of_server=True),
         Chapter("the packages", programs.judge_packages()),
         Chapter("the installation", programs.judge_installations(pid, running.version)),

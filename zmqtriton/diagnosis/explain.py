@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import replace
 
 from zmqtriton.control_client import Client
@@ -14,7 +14,6 @@ from zmqtriton.diagnosis.rules.served import find_all, no_models
 from zmqtriton.findings import Finding, Severity
 from zmqtriton_floor.errors import NotFound
 
-_NOTHING: list[Finding] = []
 #: Findings by model, the most important first; some are of `the server` and `the machine`.
 Explained = list[tuple[str, list[Finding]]]
 
@@ -51,7 +50,10 @@ def explain_troubled(answers: ServerAnswers) -> Explained:
         findings = find_all(answers.facts_about(name, is_overview=True))
         if answers.is_unready(name) or {Severity.NOTE} != {each.severity for each in findings}:
             troubled.append((name, findings))
-    return sorted(troubled, key=lambda one: (not answers.is_unready(one[0]), _rank(one[1])))
+    return sorted(
+        troubled,
+        key=lambda one: (not answers.is_unready(one[0]), min(each.rank for each in one[1])),
+    )
 
 
 def _explain_all(answers: ServerAnswers) -> Explained:
@@ -60,16 +62,18 @@ def _explain_all(answers: ServerAnswers) -> Explained:
     of_server = [
         *judge_processes(answers.status.get("process_troubles", ())),
         *judge_places(answers.status.get("silent_places", ())),
-        *answers.take("looks at the server", lambda: _examine(answers), _NOTHING),
+        *answers.take(
+            "looks at the server",
+            lambda: examine_server(answers.running, answers.options),
+            list[Finding](),
+        ),
         *judge_tokens(answers.read_clients()),
     ]
-    of_machine = [*judge_pressure(answers.read_pressure())]
-    more = (("the server", of_server), ("the machine", of_machine))
-    return explained + [(name, findings) for name, findings in more if findings]
-
-
-def _examine(answers: ServerAnswers) -> list[Finding]:
-    return examine_server(answers.running, answers.options)
+    more = [
+        ("the server", of_server),
+        ("the machine", [*judge_pressure(answers.read_pressure())]),
+    ]
+    return explained + [each for each in more if each[1]]
 
 
 def _explain_model(answers: ServerAnswers, model: str, version: int) -> Explained:
@@ -81,8 +85,3 @@ def _explain_model(answers: ServerAnswers, model: str, version: int) -> Explaine
         hint = "; ".join(f"`{command}`" for command in finding.commands)
         raise NotFound(f"{model}: {finding.text}\n  {finding.advice}\n  next: {hint}")
     return [(model, findings)]
-
-
-def _rank(findings: Sequence[Finding]) -> int:
-    """Return the rank of the worst finding."""
-    return min(finding.rank for finding in findings)

@@ -205,7 +205,8 @@ def variable_overrides(
     changed: dict[str, str | None] = dict.fromkeys(
         ("VIRTUAL_ENV", "VIRTUAL_ENV_PROMPT", "CONDA_PREFIX", "CONDA_DEFAULT_ENV", "PYTHONHOME")
     )
-    if _is_server_in_user_site():
+    own = zmqtriton_floor.__file__
+    if site.ENABLE_USER_SITE and own.startswith(f"{site.getusersitepackages()}/"):
         # otherwise its packages would come before those of the environment
         changed["PYTHONNOUSERSITE"] = "1"
     root = environment.root
@@ -219,9 +220,3 @@ def variable_overrides(
         rest = inherited.get(name, "")
         changed[name] = os.path.join(root, folder) + (f":{rest}" if rest else "")
     return changed
-
-
-def _is_server_in_user_site() -> bool:
-    return bool(site.ENABLE_USER_SITE) and zmqtriton_floor.__file__.startswith(
-        site.getusersitepackages() + "/"
-    )

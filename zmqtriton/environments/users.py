@@ -129,7 +129,6 @@ def _module_paths() -> list[Path]:
 
 
 def _check(user: StubUser, paths: Sequence[str]) -> None:
-    beginning = f"--stub-user: models cannot run as '{user.name}':"
     try:
         probe = subprocess.run(
             [sys.executable, "-I", "-S", "-c", _PROBE, *paths],
@@ -147,13 +146,14 @@ def _check(user: StubUser, paths: Sequence[str]) -> None:
             reason = "only root, or a process with CAP_SETUID and CAP_SETGID, may change its user"
         else:
             reason = f"it cannot run {sys.executable}: {error.strerror}"
-        raise UserError(f"{beginning} {reason}") from None
     except subprocess.SubprocessError as error:
-        raise UserError(f"{beginning} {error}") from None
-    if probe.returncode:
-        raise UserError(f"{beginning} {probe.stderr.strip()[-500:]}")
-    if probe.stdout:
-        raise UserError(f"{beginning} it must be able to read {probe.stdout.strip()}")
+        reason = str(error)
+    else:
+        unread = probe.stdout and f"it must be able to read {probe.stdout.strip()}"
+        failure = probe.stderr.strip()[-500:] or f"its check has ended with {probe.returncode}"
+        reason = failure if probe.returncode else unread
+    if reason:
+        raise UserError(f"--stub-user: models cannot run as '{user.name}': {reason}")
 
 
 def give_directory(parent: str, user: StubUser) -> str:

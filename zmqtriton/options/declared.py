@@ -8,7 +8,7 @@ from typing import Any, get_origin
 from zmqtriton import addons
 from zmqtriton.addons import DeclaredOption
 from zmqtriton.options import values
-from zmqtriton.options.kinds import Arity, KnownOption, OptionSupport
+from zmqtriton.options.kinds import Arity, KnownOption, custom
 from zmqtriton_floor.lazy_names import load_reference
 from zmqtriton_floor.settings.offers import Hook
 
@@ -18,8 +18,8 @@ _KINDS: dict[Any, tuple[Callable[[str], Any], str, Arity]] = {
     bool: (values.boolean, "boolean", Arity.SWITCH),
     int: (values.count, "integer", Arity.LAST_WINS),
     float: (values.number, "float", Arity.LAST_WINS),
-    str: (values.text, "string", Arity.LAST_WINS),
-    tuple: (values.text, "string", Arity.REPEATABLE),
+    str: (str, "string", Arity.LAST_WINS),
+    tuple: (str, "string", Arity.REPEATABLE),
 }
 
 
@@ -61,15 +61,8 @@ def _row(option: DeclaredOption, add_on: addons.Installed) -> KnownOption:
         arity = Arity.REPEATABLE if kind is tuple else Arity.LAST_WINS
     else:
         read, metavar, arity = _KINDS[kind]
-    return KnownOption(
-        option.name,
-        declared.metavar or metavar,
-        read,
-        declared.help,
-        OptionSupport.IGNORED if declared.ignored else OptionSupport.SUPPORTED,
-        arity,
-        reason=declared.ignored,
-    )
+    make = custom(declared.metavar or metavar, read, arity)
+    return make(option.name, declared.help, reason=declared.ignored)
 
 
 def _reader(reference: str) -> Callable[[str], Any]:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import textwrap
 
 from zmqtriton import addons
-from zmqtriton.options.kinds import Arity, KnownOption, OptionSupport
+from zmqtriton.options.kinds import Arity, KnownOption
 from zmqtriton.options.result import DEFAULTS
 from zmqtriton.options.table import OPTION_GROUPS
 
@@ -26,11 +26,6 @@ _GENERAL = (
     "  zmqtriton-ctl explain                         the cause of a failure, and the remedy",
     "Documentation: https://github.com/zmqtriton/zmqtriton, share/doc/zmqtriton",
 )
-_SUPPORT_NOTES = {
-    OptionSupport.SUPPORTED: "",
-    OptionSupport.PLANNED: " (No effect yet.)",
-    OptionSupport.IGNORED: " (Ignored.)",
-}
 #: Words that people look for, and those of the options.
 _SYNONYMS = {
     **dict.fromkeys(("tls", "https", "mtls", "certificate"), ("ssl", "-cert", "server-key")),
@@ -80,7 +75,7 @@ def help_text(about: str = "") -> str:
 
 def _option_lines(option: KnownOption) -> list[str]:
     metavar = "" if option.arity is Arity.SWITCH else f" <{option.metavar}>"
-    text = f"{option.help}{default_text(option)}{_SUPPORT_NOTES[option.support]}"
+    text = f"{option.help}{default_text(option)}{option.reason and ' (Ignored.)'}"
     wrapped = textwrap.wrap(
         text, _WIDTH, initial_indent=_INDENT, subsequent_indent=_INDENT, break_on_hyphens=False
     )

@@ -6,21 +6,12 @@ Used by the table only. Knows how an option may be written, not which options th
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import KW_ONLY, dataclass
 from enum import Enum
+from functools import partial
 from typing import Any
 
 from zmqtriton.options import values
-
-
-class OptionSupport(Enum):
-    """The effect of an option whose value is not the default."""
-
-    SUPPORTED = "honoured"
-    #: Options for features that are still to be built; a warning says so.
-    PLANNED = "accepted but has no effect yet"
-    #: Options that tune something that this server does not have; a warning says so.
-    IGNORED = "accepted and ignored"
 
 
 class Arity(Enum):
@@ -35,16 +26,16 @@ class Arity(Enum):
 @dataclass(frozen=True)
 class KnownOption:
     name: str
-    metavar: str
-    parse_value: Callable[[str], Any]
     help: str
-    support: OptionSupport = OptionSupport.SUPPORTED
+    _: KW_ONLY
+    metavar: str
+    read: Callable[[str], Any]
     arity: Arity = Arity.LAST_WINS
     #: The field of Options for the value; by default the option's name.
     field: str = ""
     #: Warning that is printed whenever the option is used.
     warning: str = ""
-    #: Reason why an option is not honoured, for the warning about it.
+    #: Reason why the option is accepted and ignored; "" for an option with an effect.
     reason: str = ""
 
     @property
@@ -52,55 +43,29 @@ class KnownOption:
         return self.field or self.name.replace("-", "_")
 
 
-def _option_factory(
-    metavar: str, reader: Callable[[str], Any], shape: Arity = Arity.LAST_WINS
-) -> Callable[..., KnownOption]:
-    def option(
-        name: str,
-        help: str,
-        sense: OptionSupport = OptionSupport.SUPPORTED,
-        *,
-        read: Callable[[str], Any] = reader,
-        shape: Arity = shape,
-        field: str = "",
-        warning: str = "",
-        why: str = "",
-    ) -> KnownOption:
-        return KnownOption(name, metavar, read, help, sense, shape, field, warning, why)
-
-    return option
-
-
-text = _option_factory("string", values.text)
-address = _option_factory("string", values.address)
-texts = _option_factory("string", values.text, Arity.REPEATABLE)
-boolean = _option_factory("boolean", values.boolean)
-switch = _option_factory("boolean", values.boolean, Arity.SWITCH)
-integer = _option_factory("integer", values.integer)
-long_integer = _option_factory("integer", values.long_integer)
-count = _option_factory("integer", values.count)
-port = _option_factory("integer", values.port)
-memory = _option_factory("size", values.memory)
-number = _option_factory("float", values.number)
-
-
 def custom(
-    metavar: str, read: Callable[[str], Any], *, shape: Arity = Arity.REPEATABLE
-) -> Callable[..., KnownOption]:
-    """A kind of value for a single option."""
-    return _option_factory(metavar, read, shape)
+    metavar: str, read: Callable[[str], Any], arity: Arity = Arity.REPEATABLE
+) -> partial[KnownOption]:
+    """A kind of value, which options of it are made of."""
+    return partial(KnownOption, metavar=metavar, read=read, arity=arity)
 
 
-def setting_option(
-    name: str,
-    noun: str,
-    help: str,
-    sense: OptionSupport = OptionSupport.SUPPORTED,
-    *,
-    may_be_global: bool,
-) -> KnownOption:
+text = custom("string", str, Arity.LAST_WINS)
+address = custom("string", values.address, Arity.LAST_WINS)
+texts = custom("string", str)
+boolean = custom("boolean", values.boolean, Arity.LAST_WINS)
+switch = custom("boolean", values.boolean, Arity.SWITCH)
+integer = custom("integer", values.integer, Arity.LAST_WINS)
+long_integer = custom("integer", values.long_integer, Arity.LAST_WINS)
+count = custom("integer", values.count, Arity.LAST_WINS)
+port = custom("integer", values.port, Arity.LAST_WINS)
+memory = custom("size", values.memory, Arity.LAST_WINS)
+number = custom("float", values.number, Arity.LAST_WINS)
+
+
+def setting_option(name: str, noun: str, help: str, *, may_be_global: bool) -> KnownOption:
     read = values.setting(f"--{name}", noun, may_be_global=may_be_global)
-    return KnownOption(name, f"{noun},setting=value", read, help, sense, Arity.REPEATABLE)
+    return custom(f"{noun},setting=value", read)(name, help)
 
 
 def restriction_option(
@@ -112,7 +77,7 @@ def restriction_option(
         "read from a file; without a slash it names a systemd credential. May be repeated. "
         f"Names: {', '.join(categories)}."
     )
-    return KnownOption(name, f"{kind}s:key=value", read, help, arity=Arity.REPEATABLE)
+    return custom(f"{kind}s:key=value", read)(name, help)
 
 
 def deprecated_trace_option(name: str) -> KnownOption:
@@ -121,15 +86,9 @@ def deprecated_trace_option(name: str) -> KnownOption:
     prefix = f"{instead.name}," if instead.name else ""
     advice = f"'--trace-config {prefix}{instead.key}={instead.value}'"
 
-    def read(value: str) -> values.Setting:
-        return instead._replace(value=value)
-
-    return KnownOption(
+    return custom("value", lambda value: instead._replace(value=value))(
         name,
-        "value",
-        read,
         f"Use {advice}.",
-        arity=Arity.REPEATABLE,
         field="trace_deprecated",
         warning=(
             f"Warning: '--{name}' has been deprecated and will be removed in future releases. "

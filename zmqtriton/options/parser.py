@@ -10,14 +10,14 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from types import MappingProxyType
-from typing import Any, NoReturn
+from typing import Any
 
 from zmqtriton import addons
 from zmqtriton.commit import full_version
 from zmqtriton.options import sources
 from zmqtriton.options.declared import DECLARED, unmet
 from zmqtriton.options.help import help_text
-from zmqtriton.options.kinds import Arity, KnownOption, OptionSupport
+from zmqtriton.options.kinds import Arity, KnownOption
 from zmqtriton.options.result import DEFAULTS, Options
 from zmqtriton.options.table import OPTIONS_BY_NAME
 from zmqtriton.options.values import (
@@ -93,11 +93,11 @@ def parse(
         origins[_DECIDED.get(option.field_name, option.field_name)] = entry.source
         if option.warning:
             warnings.append(option.warning)
-        # an option that is given with its default needs no warning
-        if option.arity is Arity.REPEATABLE or value != defaults[option.field_name]:
-            _warn_if_unsupported(option, warnings)
         if option.arity is Arity.REPEATABLE:
             value = (*values[option.field_name], value)
+        # an option that is given with its default needs no warning
+        if option.reason and value != defaults[option.field_name]:
+            warnings.append(f"accepted and ignored: --{option.name}: {option.reason}")
         values[option.field_name] = value
     if not any(values["model_repository"]):
         values["model_repository"] = repositories
@@ -136,13 +136,6 @@ def _read(path: str, read_file: Callable[[str], str] | None) -> str:
         raise OptionError(f"Error: --config: {path}: {error.strerror or error}") from None
     except UnicodeDecodeError:
         raise OptionError(f"Error: --config: {path} must be text in UTF-8") from None
-
-
-def _warn_if_unsupported(option: KnownOption, warnings: list[str]) -> None:
-    if option.support is not OptionSupport.SUPPORTED:
-        warning = f"{option.support.value}: --{option.name}: {option.reason}"
-        if warning not in warnings:
-            warnings.append(warning)
 
 
 def _option_texts(argv: Sequence[str], takes_directories: bool = False) -> Iterator[sources.Entry]:
@@ -197,19 +190,15 @@ def _find_option(name: str, word: str, following: Iterable[str]) -> KnownOption:
     if fitting and name:
         possible = " ".join(f"'--{option}'" for option in fitting)
         raise OptionError(f"option '{word}' is ambiguous; possibilities: {possible}\n{_HINT}")
-    _raise_unrecognized(name.lstrip("-").replace("_", "-"), word, names)
-
-
-def _raise_unrecognized(name: str, word: str, names: list[str]) -> NoReturn:
-    written = word.partition("=")[0]
-    close = name if name in names else closest_match(name, names)
+    bare = name.lstrip("-").replace("_", "-")
+    close = bare if bare in names else closest_match(bare, names)
     suggestion = f"; did you mean '--{close}'?" if close else ""
-    raise OptionError(f"unrecognized option '{written}'{suggestion}\n{_HINT}")
+    raise OptionError(f"unrecognized option '{word.partition('=')[0]}'{suggestion}\n{_HINT}")
 
 
 def _parse_value(entry: sources.Entry) -> Any:
     try:
-        return entry.option.parse_value(entry.text)
+        return entry.option.read(entry.text)
     except BadValue as error:
         raise OptionError(f"Bad option: {entry.written}.\n{error}") from None
 
@@ -219,8 +208,8 @@ def _resolve_options(values: Mapping[str, Any], warnings: list[str]) -> Options:
     settled = {name: values[name] for name in DEFAULTS}
     settled["strict_model_config"] = _is_strict(values, warnings)
     settled["model_repository"] = _model_repositories(values)
+    _check_requirements(values)
     settled["load_model"] = _startup_models(values)
-    _check_on_demand_loading(values)
     if values["model_control_mode"] != "poll":
         settled["repository_poll_secs"] = 0
     settled["metrics_address"] = values["metrics_address"] or values["http_address"]
@@ -234,14 +223,21 @@ def _resolve_options(values: Mapping[str, Any], warnings: list[str]) -> Options:
     for name, kind in RESTRICTING_OPTIONS.items():
         _check_restrictions(name, kind, values[name])
     _check_tokens(values)
-    _check_add_ons(values)
+    for check in CHECK.all_of(addons.offers_in_use(values.__getitem__)):
+        if problem := check(values):
+            raise OptionError(f"Error: {problem}")
     _check_ports(settled)
     if values["allow_client_shm"] is None:
-        settled["allow_client_shm"] = _is_loopback_only(settled)
+        served = {port.of for port in addons.ports_in_use(settled.__getitem__)}
+        settled["allow_client_shm"] = all(
+            hosts.is_loopback(settled[f"{service}_address"])
+            for service in ("http", "grpc")
+            if settled[f"allow_{service}"] or service in served
+        )
     if values["grpc_reflection"] is None:
         settled["grpc_reflection"] = hosts.is_loopback(settled["grpc_address"])
     settled["trace"] = trace_options((*values["trace_deprecated"], *values["trace_config"]))
-    settled["warnings"] = tuple(warnings)
+    settled["warnings"] = tuple(dict.fromkeys(warnings))
     of_add_ons = {option.field: settled.pop(option.field) for option in DECLARED}
     return Options(**settled, of_add_ons=of_add_ons)
 
@@ -268,10 +264,6 @@ def _model_repositories(values: Mapping[str, Any]) -> tuple[str, ...]:
 
 def _startup_models(values: Mapping[str, Any]) -> tuple[str, ...]:
     models = tuple(dict.fromkeys(values["load_model"]))
-    if models and values["model_control_mode"] != "explicit":
-        raise OptionError(
-            "Error: Use of '--load-model' requires setting '--model-control-mode=explicit' as well."
-        )
     if "*" in models and len(models) > 1:
         raise OptionError(
             "Wildcard model name '*' must be the ONLY startup model if specified at all."
@@ -279,19 +271,20 @@ def _startup_models(values: Mapping[str, Any]) -> tuple[str, ...]:
     return models
 
 
-def _check_on_demand_loading(values: Mapping[str, Any]) -> None:
-    if values["one_by_one"] and not values["take_over"]:
-        raise OptionError("Error: Use of '--one-by-one' requires setting '--take-over' as well.")
-    if values["load_on_demand"] and values["model_control_mode"] != "explicit":
-        raise OptionError(
-            "Error: Use of '--load-on-demand' requires setting '--model-control-mode=explicit' as "
-            "well."
-        )
+def _check_requirements(values: Mapping[str, Any]) -> None:
+    """Refuse options without another one that they require."""
+    mode, on_demand = values["model_control_mode"], values["load_on_demand"]
     usual = (0, DEFAULTS["load_on_demand_timeout"])
-    if values["load_on_demand_timeout"] not in usual and not values["load_on_demand"]:
-        raise OptionError(
-            "Error: Use of '--load-on-demand-timeout' requires setting '--load-on-demand' as well."
-        )
+    has_timeout = values["load_on_demand_timeout"] not in usual
+    for name, required, is_lacking in (
+        ("load-model", "model-control-mode=explicit", values["load_model"] and mode != "explicit"),
+        ("one-by-one", "take-over", values["one_by_one"] and not values["take_over"]),
+        ("load-on-demand", "model-control-mode=explicit", on_demand and mode != "explicit"),
+        ("load-on-demand-timeout", "load-on-demand", has_timeout and not on_demand),
+        *((name, required, True) for name, required in unmet(values)),
+    ):
+        if is_lacking:
+            raise OptionError(f"Error: Use of '--{name}' requires setting '--{required}' as well.")
 
 
 def _cache_settings(values: Mapping[str, Any], warnings: list[str]) -> tuple[Setting, ...]:
@@ -312,17 +305,12 @@ def _cache_settings(values: Mapping[str, Any], warnings: list[str]) -> tuple[Set
         raise OptionError(
             "found multiple cache configurations, but only a single cache is currently supported"
         )
-    _check_cache(settings, values["cache_directory"])
-    return settings
-
-
-def _check_cache(settings: tuple[Setting, ...], directory: str) -> None:
     sizes = [setting.value for setting in settings if setting.key == "size"]
     for setting in settings:
         if setting.name != "local":
             raise OptionError(
                 f"unable to find 'libtritoncache_{setting.name}.so' for cache. "
-                f"Searched: {directory}"
+                f"Searched: {values['cache_directory']}"
             )
     if settings and not sizes:
         raise OptionError(
@@ -330,6 +318,7 @@ def _check_cache(settings: tuple[Setting, ...], directory: str) -> None:
         )
     if sizes and not re.fullmatch("[0-9]{1,18}", sizes[-1]):
         raise OptionError(f"Failed to initialize LocalCache: '{sizes[-1]}' must be a size in bytes")
+    return settings
 
 
 def _check_restrictions(name: str, kind: str, groups: tuple[Restriction, ...]) -> None:
@@ -354,14 +343,6 @@ def _check_tokens(values: Mapping[str, Any]) -> None:
 
 #: Gets all options by field, and returns the text of an error, or "".
 CHECK = Hook[Callable[[Mapping[str, Any]], str]]("options.check")
-
-
-def _check_add_ons(values: Mapping[str, Any]) -> None:
-    for check in CHECK.all_of(addons.offers_in_use(values.__getitem__)):
-        if problem := check(values):
-            raise OptionError(f"Error: {problem}")
-    for name, required in unmet(values):
-        raise OptionError(f"Error: Use of '--{name}' requires setting '--{required}' as well.")
 
 
 def _check_certificates(service: str, settled: Mapping[str, Any]) -> None:
@@ -399,13 +380,3 @@ def _check_ports(settled: Mapping[str, Any]) -> None:
                     f"The server cannot listen to {other} requests and {name} requests "
                     f"at the same address and port {there}:{number}"
                 )
-
-
-def _is_loopback_only(settled: Mapping[str, Any]) -> bool:
-    """True if only this machine can reach the endpoints through which regions are registered."""
-    used = {port.of for port in addons.ports_in_use(settled.__getitem__)}
-    return all(
-        hosts.is_loopback(settled[f"{service}_address"])
-        for service in ("http", "grpc")
-        if settled[f"allow_{service}"] or service in used
-    )

@@ -11,7 +11,7 @@ from __future__ import annotations
 from zmqtriton.options import kinds as a
 from zmqtriton.options import values as read
 from zmqtriton.options.declared import with_declared
-from zmqtriton.options.kinds import KnownOption, OptionSupport
+from zmqtriton.options.kinds import KnownOption
 from zmqtriton.options.values import (
     DEPRECATED_TRACE_OPTIONS,
     HTTP_CATEGORIES,
@@ -26,8 +26,6 @@ CONFIG_OPTION = a.text(
     read=read.non_empty_text("Error: empty argument for --config"),
 )
 
-
-_PENDING, _INERT = OptionSupport.PLANNED, OptionSupport.IGNORED
 
 _GROUPS: dict[str, tuple[KnownOption, ...]] = {
     "Server": (
@@ -149,14 +147,12 @@ _GROUPS: dict[str, tuple[KnownOption, ...]] = {
         a.boolean(
             "model-namespacing",
             "Allow the same name in several repositories.",
-            _PENDING,
-            why="a name in two repositories is refused",
+            reason="a name in two repositories is refused",
         ),
         a.boolean(
             "enable-peer-access",
             "Let GPUs read each other's memory.",
-            _INERT,
-            why="CUDA decides which GPUs may read each other's memory",
+            reason="CUDA decides which GPUs may read each other's memory",
         ),
         a.switch(
             "build-environments",
@@ -198,8 +194,7 @@ _GROUPS: dict[str, tuple[KnownOption, ...]] = {
         a.integer(
             "http-thread-count",
             "Triton's thread count; zmqtriton has no such threads.",
-            _INERT,
-            why="no request waits for a thread; see --http-workers",
+            reason="no request waits for a thread; see --http-workers",
         ),
         a.long_integer(
             "http-max-input-size", "Limit on the bytes of a request's JSON or raw input."
@@ -257,28 +252,25 @@ _GROUPS: dict[str, tuple[KnownOption, ...]] = {
         a.integer(
             "grpc-infer-thread-count",
             "Triton's thread count; zmqtriton has no such threads.",
-            _INERT,
             read=read.integer_between(
                 2,
                 128,
                 "invalid argument for --grpc_infer_thread_count. Must be in the range 2 to 128.",
             ),
-            why="no request waits for a thread; see --grpc-processes",
+            reason="no request waits for a thread; see --grpc-processes",
         ),
         a.integer(
             "grpc-infer-allocation-pool-size",
             "Request states that Triton keeps for reuse.",
-            _INERT,
-            why="no states are kept for reuse",
+            reason="no states are kept for reuse",
         ),
         a.integer(
             "grpc-max-response-pool-size",
             "Responses of one stream that Triton queues for its reader.",
-            _INERT,
             read=read.integer_between(
                 1, 2**31 - 1, "Error: --grpc-max-response-pool-size must be greater than 0."
             ),
-            why="256 responses of a stream may wait for its reader, with any value",
+            reason="256 responses of a stream may wait for its reader, with any value",
         ),
         a.boolean("grpc-use-ssl", "Encrypt gRPC."),
         a.boolean("grpc-use-ssl-mutual", "Encrypt gRPC and require client certificates."),
@@ -349,7 +341,6 @@ _GROUPS: dict[str, tuple[KnownOption, ...]] = {
             "backend-config",
             "backend name",
             "Setting of a backend, or of all backends if no name is given. May be repeated.",
-            OptionSupport.SUPPORTED,
             may_be_global=True,
         ),
     ),
@@ -357,8 +348,7 @@ _GROUPS: dict[str, tuple[KnownOption, ...]] = {
         a.text(
             "repoagent-directory",
             "Directory of Triton's agents.",
-            _INERT,
-            why="the only agent is checksum, which is built in",
+            reason="the only agent is checksum, which is built in",
         ),
     ),
     "Response Cache": (
@@ -368,9 +358,7 @@ _GROUPS: dict[str, tuple[KnownOption, ...]] = {
             "Setting of the response cache, such as local,size=1048576.",
             may_be_global=False,
         ),
-        a.text(
-            "cache-directory", "Directory of Triton's caches.", _INERT, why="the cache is built in"
-        ),
+        a.text("cache-directory", "Directory of Triton's caches.", reason="the cache is built in"),
     ),
     "Rate Limiter": (
         a.text(
@@ -387,20 +375,17 @@ _GROUPS: dict[str, tuple[KnownOption, ...]] = {
         a.long_integer(
             "pinned-memory-pool-byte-size",
             "Bytes of the pinned memory pool.",
-            _INERT,
-            why="no memory is pinned",
+            reason="no memory is pinned",
         ),
         a.custom("gpu:bytes", read.pair(read.integer, read.long_integer, ":"))(
             "cuda-memory-pool-byte-size",
             "Bytes of a GPU's memory pool. May be repeated.",
-            _INERT,
-            why="memory of a GPU is taken as it is needed",
+            reason="memory of a GPU is taken as it is needed",
         ),
         a.custom("gpu:bytes", read.pair(read.integer, read.long_integer, ":"))(
             "cuda-virtual-address-size",
             "Address space of Triton's growable memory.",
-            _INERT,
-            why="no memory of a GPU grows",
+            reason="no memory of a GPU grows",
         ),
         a.number(
             "min-supported-compute-capability",
@@ -409,8 +394,7 @@ _GROUPS: dict[str, tuple[KnownOption, ...]] = {
         a.integer(
             "buffer-manager-thread-count",
             "Triton's thread count for copying tensors.",
-            _INERT,
-            why="tensors are copied by no threads of their own",
+            reason="tensors are copied by no threads of their own",
         ),
         a.custom("policy name,setting=value", read.host_policy)(
             "host-policy",

@@ -93,10 +93,6 @@ def option_of(field: str) -> str:
     return f"--{field.replace('_', '-')}"
 
 
-def text(value: str) -> str:
-    return value
-
-
 def address(value: str) -> str:
     """Return an address without brackets, and without the prefixes that Triton's HTTP needs."""
     bare = value.removeprefix("ipv4:").removeprefix("ipv6:")
@@ -410,17 +406,18 @@ def trace_setting(value: str) -> Setting:
 
 def trace_options(settings: Iterable[Setting]) -> TraceOptions:
     """Return all settings together, later ones over earlier; OptionError names the setting."""
-    options = TraceOptions()
-    is_off = False
+    options, levels = TraceOptions(), list[str | None]()
     for entry in settings:
         try:
+            if (entry.name, entry.key) == ("", "level"):
+                levels.append(_parse_level(entry.value))
             options = _apply_setting(options, entry)
         except BadValue as error:
             where = f"{entry.name},{entry.key}" if entry.name else entry.key
             raise OptionError(f'Bad option: "--trace-config {where}".\n{error}') from None
-        is_off = is_off or (entry.key == "level" and _parse_level(entry.value) is None)
     # OFF wins wherever it stands, since levels otherwise add up
-    return replace(options, level=()) if is_off else options
+    names = dict.fromkeys(level for level in levels if level)
+    return replace(options, level=() if None in levels else tuple(names))
 
 
 def with_exporter_environment(
@@ -456,10 +453,6 @@ def _apply_setting(options: TraceOptions, setting: Setting) -> TraceOptions:
     if setting.name == OPENTELEMETRY:
         pair = setting.key, _exporter_value(setting.key, setting.value)
         return replace(options, opentelemetry=(*options.opentelemetry, pair))
-    if (setting.name, setting.key) == ("", "level"):
-        level = _parse_level(setting.value)
-        levels = dict.fromkeys(filter(None, (*options.level, level)))
-        return replace(options, level=tuple(levels))
     for name, key, field, read in _TRACE_FIELDS:
         if (name, key) == (setting.name, setting.key):
             return replace(options, **{field: read(setting.value)})
@@ -486,7 +479,7 @@ def _parse_level(value: str) -> str | None:
 
 #: The other settings of traces: mode and key, the field of TraceOptions, and how a value is read.
 _TRACE_FIELDS: tuple[tuple[str, str, str, Callable[[str], Any]], ...] = (
-    ("triton", "file", "file", text),
+    ("triton", "file", "file", str),
     ("triton", "log-frequency", "log_frequency", integer),
     ("", "mode", "mode", _parse_mode),
     ("", "rate", "rate", integer),

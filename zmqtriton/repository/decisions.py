@@ -69,7 +69,8 @@ class TriedVersions:
     """
 
     def __init__(self, root: str = "") -> None:
-        self._root = Path(root or state_root()).absolute() / known_parameters.trial_folder()
+        trial = known_parameters.trial()
+        self._root = Path(root or state_root()).absolute() / (trial.FOLDER if trial else "trials")
 
     def keep(
         self, scanned: ScannedModel, decisions: Sequence[Decision], undecided: Iterable[int] = ()
@@ -160,10 +161,11 @@ def _parse(text: str, version: int) -> dict[str, Any]:
 def _why_left_out(scanned: ScannedModel, document: dict[str, Any]) -> str:
     day = time.strftime("%Y-%m-%d %H:%M UTC", time.gmtime(document["decided_s"]))
     why = f" ({document['reason']})" if document["reason"] else ""
-    number = document["version"]
+    number, trial = document["version"], known_parameters.trial()
+    again = trial.again(scanned.name, number) if trial else "it was tried by an add-on that is gone"
     return (
         f"version {number} of model '{scanned.name}' is left out until its files change, by a "
-        f"decision of {day}{why}; {known_parameters.how_to_try(scanned.name, number)}"
+        f"decision of {day}{why}; {again}"
     )
 
 
@@ -195,7 +197,8 @@ def _replace(path: Path, text: str) -> None:
 
 def configured_trial(config: Any, scanned: ScannedModel) -> Any:
     """Return the trial of the configuration, unless that version is missing or was decided on."""
-    settings, selection = known_parameters.read_trial(config), scanned.selection
+    trial, selection = known_parameters.trial(), scanned.selection
+    settings = trial.read(config) if trial else None
     if settings is None or settings.version not in scanned.versions:
         return None
     tried = settings.version, scanned.version_fingerprints[settings.version]

@@ -113,7 +113,11 @@ def scan_repositories(
     models: dict[str, ScannedModel] = {}
     for repository in repositories:
         for path in subdirectories(repository):
-            model = _scan_or_problem(path, repository, config_name)
+            try:
+                model = scan_model(path, repository, config_name)
+            except InternalError as error:  # the others serve
+                text = error.text
+                model = ScannedModel(path.name, path, repository, None, (), "", problem=text)
             if model.name not in models:
                 models[model.name] = model
             elif models[model.name].path.resolve() != path.resolve():
@@ -144,14 +148,6 @@ def not_found(name: str, names: Iterable[str]) -> NotFound:
     meant = closest_match(name, names)
     text = not_found_text(name) + (f" Did you mean '{meant}'?" if meant else "")
     return NotFound(text).because(Kind.NOT_FOUND, model=name, suggestion=meant)
-
-
-def _scan_or_problem(path: Path, repository: Path, config_name: str) -> ScannedModel:
-    """Scan a directory; if it cannot be read, its entry has a problem and the others serve."""
-    try:
-        return scan_model(path, repository, config_name)
-    except InternalError as error:
-        return ScannedModel(path.name, path, repository, None, (), "", problem=error.text)
 
 
 def scan_model(path: Path, repository: Path, config_name: str = "") -> ScannedModel:
@@ -412,11 +408,12 @@ def code_fingerprint(directory: Path) -> str:
 
     Environments in it are left out, since they have tens of thousands of files.
     """
-    return _fingerprint_of(directory, list_files(directory, recursive=True, skips=_is_environment))
-
-
-def _is_environment(path: str) -> bool:
-    return any(os.path.exists(os.path.join(path, mark)) for mark in _ENVIRONMENT_MARKS)
+    files = list_files(
+        directory,
+        recursive=True,
+        skips=lambda path: any(os.path.exists(f"{path}/{mark}") for mark in _ENVIRONMENT_MARKS),
+    )
+    return _fingerprint_of(directory, files)
 
 
 def list_files(

@@ -48,8 +48,6 @@ from zmqtriton.supervisor.machine.repositories.model_files import ModelFiles
 from zmqtriton.supervisor.settings import ServerInfo
 from zmqtriton_floor.process.loop_turns import LoopTurns
 
-_log = logging.getLogger(__name__)
-
 _TOKEN_BYTES = 16
 _POLL_INTERVAL_S = 1.0
 #: Seconds that killed processes have to end; after that they are left to the kernel.

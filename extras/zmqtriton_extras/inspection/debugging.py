@@ -28,8 +28,6 @@ DEBUG, DEBUG_HERE, DEBUG_AGAIN = "debug", "debug_here", "debug_again"
 #: Seconds that a model waits at a `breakpoint()`, and for an operator's next command.
 _WAIT_S, _SILENT_S = 600.0, 600.0
 _MOST_SILENT_S = 86_400.0
-#: An instance begins a session in this time, and ends it.
-_GRACE_S = 60.0
 
 
 class _Stop(NamedTuple):

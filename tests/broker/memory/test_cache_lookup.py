@@ -301,11 +301,11 @@ def test_thousands_of_entries_never_take_more_than_the_bound() -> None:
         assert cache.size <= 100_000
 
     assert 5_000 == len(cache) + cache.evictions
-    cache.forget_generation(1)
+    cache.drop_all(cache.by_generation[1])
     assert (0, 0) == (cache.size, len(cache))
     # what answers nothing any more would only grow
-    assert not cache._by_generation
-    assert not cache._by_owner
+    assert not cache.by_generation
+    assert not cache.by_owner
 
 
 def test_an_entry_that_is_larger_than_the_cache_is_not_taken() -> None:

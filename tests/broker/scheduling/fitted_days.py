@@ -109,7 +109,7 @@ class FittedDay:
     def run(self, events: int) -> None:
         for _ in range(events):
             self._event()
-        while any(self.world.batched_requests.values()) or self._queue.waiting():
+        while any(self.world.batched_requests.values()) or [*self._queue.levels]:
             self._step(MILLISECOND)
             self._finish()
         unanswered = [one for one in self.drawn if len(self.world.finals(F, one)) != 1]
@@ -156,7 +156,7 @@ class FittedDay:
     # ------------------------------------------------------------ laws
 
     def _checked_batch(self, now_ns: int) -> list[InflightRequest]:
-        waiting = [*self._queue.waiting()]
+        waiting = [*self._queue.levels]
         groups = [(one.place, one.is_late) for one in waiting]
         batch = self._pop(now_ns)
         if batch:

@@ -22,7 +22,7 @@ from tests.broker.scheduling.batch_loads import (
 )
 from zmqtriton.broker.scheduling.choosing import BatchChoice, Durations, Pair, PastArrivals
 from zmqtriton.broker.scheduling.fitting import queue_of
-from zmqtriton.config.batch_delays import target_of
+from zmqtriton.config.batching import target_of
 
 
 def _mean_ms(config: dict[str, object], law: str, instances: int, times: list[float]) -> float:

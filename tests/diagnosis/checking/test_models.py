@@ -94,7 +94,7 @@ def test_streams_are_bounded_where_there_are_any(tmp_path: Path) -> None:
     [(_, refused, _)] = errors_of(sequences)
     [warning] = check_model(plain).warnings
 
-    assert "MAX_STREAMS is not for sequence_batching" in refused
+    assert "remove MAX_STREAMS: it is not for sequence_batching" in refused
     assert "MAX_STREAMS means nothing to model p, which is not decoupled" == warning.text
     assert [] == check_model(may_be_decoupled).problems
 

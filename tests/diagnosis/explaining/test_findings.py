@@ -12,9 +12,9 @@ import pytest
 from tests.floor.reasons import because
 from tests.support.server import MODELS_DIRECTORY
 from tests.support.slow_files import SlowFiles
-from zmqtriton.diagnosis.facts.directories import Directories
 from zmqtriton.diagnosis.facts.places import find_place
 from zmqtriton.diagnosis.facts.served import Facts
+from zmqtriton.diagnosis.facts.server import Directories
 from zmqtriton.diagnosis.rules.causes import ROWS, explain_reason
 from zmqtriton.diagnosis.rules.served import find_all
 from zmqtriton.findings import Finding

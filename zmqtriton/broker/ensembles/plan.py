@@ -59,8 +59,7 @@ class EnsemblePlan:
         self.reshaping = Reshaping(config)
         #: The rank of each output within the ensemble, the batch dimension included.
         self.outputs = {
-            entry["name"]: len(_dims(entry)) + self.is_batching
-            for entry in config.get("output", [])
+            entry["name"]: _rank(entry) + self.is_batching for entry in config.get("output", [])
         }
         #: Maximum number of unanswered requests of one step in each run; 0: no limit.
         self.max_at_once = int(scheduling.get("max_inflight_requests", 0))
@@ -104,10 +103,9 @@ class EnsemblePlan:
         return Selection(outputs, readers, used_outputs)
 
 
-def _dims(entry: dict[str, Any]) -> Sequence[int]:
+def _rank(entry: dict[str, Any]) -> int:
     reshape = entry.get("reshape")
-    dims: Sequence[int] = entry["dims"] if reshape is None else reshape.get("shape") or []
-    return dims
+    return len(entry["dims"] if reshape is None else reshape.get("shape") or [])
 
 
 def _step(number: int, entry: dict[str, Any]) -> EnsembleStep:

@@ -242,10 +242,6 @@ class EnsembleRun:
         wave.holds += 1
         self.waiting.setdefault(step.number, deque()).append(wave)
 
-    def next_waiting(self, step: EnsembleStep) -> TensorSet | None:
-        waiting = self.waiting.get(step.number)
-        return waiting.popleft() if waiting else None
-
     def add_step_times(self, member: InflightRequest, now_ns: int) -> None:
         """Add the times of a step that has its last answer."""
         dispatched_ns = member.dispatched_ns or now_ns

@@ -8,6 +8,7 @@ the last of its member requests, so that no step reads memory that its owner bel
 from __future__ import annotations
 
 import itertools
+from collections.abc import Callable, Iterable
 from functools import partial
 
 from zmqtriton.broker.ensembles.plan import EnsembleStep, fit_batch_dimension
@@ -130,8 +131,8 @@ class EnsembleScheduler(BrokerPart):
             if released:
                 self._release(released)
             self._release_set(run, wave)
-            next_wave = run.next_waiting(call.step)
-            if next_wave is not None:
+            if waiting := run.waiting.get(call.step.number):
+                next_wave = waiting.popleft()
                 self._spawn(run, next_wave, call.step, now_ns)
                 self._release_set(run, next_wave)
         run.holds -= 1
@@ -406,6 +407,29 @@ def _refers(tensors: list[wire.Tensor]) -> bool:
     return False
 
 
+def _fitted(
+    wave: TensorSet,
+    names: Iterable[tuple[str, str]],
+    rank_of: Callable[[str], int],
+    *,
+    is_batching: bool,
+) -> list[wire.Tensor]:
+    """Return the tensors of a set that have a value, with other names and of these ranks.
+
+    `names` are pairs of a new name and the name in the set.
+    """
+    tensors = []
+    for name, source in names:
+        tensor = wave.tensors[source]
+        if tensor is not None:
+            _, datatype, shape, data = tensor
+            rank = rank_of(name)
+            if len(shape) != rank:
+                shape = fit_batch_dimension(shape, rank, is_batching=is_batching)
+            tensors.append(wire.make(wire.Tensor, (name, datatype, shape, data)))
+    return tensors
+
+
 def _outputs(run: EnsembleRun, wave: TensorSet) -> list[wire.Tensor]:
     """Return the outputs of a tensor set in the shapes that clients see.
 
@@ -415,15 +439,8 @@ def _outputs(run: EnsembleRun, wave: TensorSet) -> list[wire.Tensor]:
     plan = run.plan
     if not wave.is_complete:
         raise InvalidArgument(_STUCK)
-    tensors = []
-    for name in run.selection.outputs:
-        tensor = wave.tensors[name]
-        if tensor is not None:
-            _, datatype, shape, data = tensor
-            rank = plan.outputs[name]
-            if len(shape) != rank:
-                shape = fit_batch_dimension(shape, rank, is_batching=plan.is_batching)
-            tensors.append(wire.make(wire.Tensor, (name, datatype, shape, data)))
+    named = [(name, name) for name in run.selection.outputs]
+    tensors = _fitted(wave, named, plan.outputs.__getitem__, is_batching=plan.is_batching)
     return plan.reshaping.for_client(tensors) if plan.reshaping else tensors
 
 
@@ -446,16 +463,8 @@ def _request(
 ) -> tuple[wire.Request, bytes]:
     """Build the body of a member request; the stub checks it."""
     whole, signature = run.request, generation.signature
-    tensors = []
-    for name, source in step.inputs:
-        tensor = wave.tensors[source]
-        if tensor is not None:
-            _, datatype, shape, data = tensor
-            rank = signature.rank(name)
-            if len(shape) != rank:
-                is_batching = signature.max_batch_size > 0
-                shape = fit_batch_dimension(shape, rank, is_batching=is_batching)
-            tensors.append(wire.make(wire.Tensor, (name, datatype, shape, data)))
+    is_batching = signature.max_batch_size > 0
+    tensors = _fitted(wave, step.inputs, signature.rank, is_batching=is_batching)
     outputs = run.selection.used_outputs[step.number]
     places = run.places_of(step) if run.places else []
     body = wire.RequestBody(run.request_id, run.parameters, outputs, tensors, places)

@@ -1,7 +1,7 @@
 """The life of the blocks that outcomes refer to: leased, passed on, released, told to owners.
 
 The account of leases drops the leases of dead holders. The owner's table is the authority; for a
-dead owner this account is (`segments_of_the_dead`). A stub may refer to its own memory, to the
+dead owner this account is (`SegmentsOfTheDead`). A stub may refer to its own memory, to the
 inputs of requests that it still has, and to memory that it has a lease on: a fault in one model
 must not reveal others' data to it. References are checked before memory is read or leased. A model
 is accused of a fault only if no broker can have given it the memory: this broker does not know the
@@ -13,10 +13,9 @@ from __future__ import annotations
 
 import itertools
 from collections import Counter
-from collections.abc import Callable, Collection, Container, Iterable, Mapping
+from collections.abc import Callable, Collection, Container, Iterable, Iterator, Mapping
 
 from zmqtriton.broker.ensembles.runs import tensor_block
-from zmqtriton.broker.memory.segments_of_the_dead import SegmentsOfTheDead
 from zmqtriton.broker.outbox import Outbox
 from zmqtriton.broker.requests.inflight import InflightRequest
 from zmqtriton.broker.scheduling.instances import Instance
@@ -35,8 +34,10 @@ from zmqtriton_floor.wire import (
     FORWARDED,
     HAS_REFERENCES,
     KEEPS_INPUTS,
+    MAX_ROWS,
     RESENT,
     Block,
+    LeasedSegments,
     Outcome,
     Reference,
     Request,
@@ -56,86 +57,9 @@ _EVERYTHING = 1 << 64
 _Extents = dict[tuple[int, int, int], tuple[int, int]]
 
 
-class Provenance:
-    def __init__(self, leases: HolderLeases) -> None:
-        self._leases = leases
-
-    def strange_in_answer(
-        self,
-        stub: int,
-        request: InflightRequest,
-        blocks: Iterable[Block],
-        references: list[Reference],
-    ) -> list[Block]:
-        """Return the blocks that a response to this request must not use."""
-        # a lease for each reference, since each tensor is released by itself
-        unnamed, foreign = [*blocks], []
-        for reference in references:
-            block = block_of(reference)
-            if block not in unnamed:
-                return [block]
-            unnamed.remove(block)
-        for block in set(blocks):
-            if block.owner != stub:
-                foreign.append(block)
-        if not foreign:
-            return []
-        extents = _input_extents([request])
-        strange = [block for block in foreign if not self._has(stub, block, extents)]
-        return strange or self._uncovered(stub, references, extents)
-
-    def is_forwarded(
-        self, request: InflightRequest, blocks: Iterable[Block], references: Iterable[Reference]
-    ) -> bool:
-        """True if a response refers only to inputs of its request, in the memory of its peer."""
-        peer = request.peer
-        for block in blocks:
-            if block.owner != peer:
-                return False
-        extents = _input_extents([request])
-        for owner, segment, number, offset, size, _ in references:
-            low, high = extents.get((owner, segment, number), (0, 0))
-            if owner != peer or offset < low or offset + size > high:
-                return False
-        return True
-
-    def strange_in_question(
-        self, stub: int, requests: Iterable[InflightRequest], references: list[Reference]
-    ) -> list[Block]:
-        """Return the blocks that a stub with these requests must not use in its own request."""
-        if all(reference.owner == stub for reference in references):
-            return []
-        return self._uncovered(stub, references, _input_extents(requests))
-
-    def has(self, stub: int, requests: Iterable[InflightRequest], blocks: Iterable[Block]) -> bool:
-        """True if a stub that has these requests may be given leases of all these blocks."""
-        extents = _input_extents(requests)
-        return all(self._has(stub, block, extents) for block in blocks)
-
-    def _has(self, stub: int, block: Block, extents: _Extents) -> bool:
-        return block.owner == stub or block in extents or self._leases.has(stub, block)
-
-    def _uncovered(
-        self, stub: int, references: Iterable[Reference], extents: _Extents
-    ) -> list[Block]:
-        return [block_of(one) for one in references if not self._covers(stub, one, extents)]
-
-    def _covers(self, stub: int, reference: Reference, extents: _Extents) -> bool:
-        block, start, end = extent_of(reference)
-        if block.owner == stub or self._leases.covers(stub, block, start, end):
-            return True
-        low, high = extents.get(block, (0, 0))
-        return low <= start and end <= high
-
-
 def extent_of(reference: Reference) -> tuple[Block, int, int]:
     """Return a tensor's block, and where in its segment the tensor begins and ends."""
     return block_of(reference), reference.offset, reference.offset + reference.size
-
-
-def references_in_response(body: bytes) -> list[Reference]:
-    """Return the memory that a response refers to. Raises ProtocolError if it is malformed."""
-    return references_in(decode_response(body, has_places=True).outputs) if body else []
 
 
 def _input_extents(requests: Iterable[InflightRequest]) -> _Extents:
@@ -253,6 +177,124 @@ class HolderLeases:
         """Return the number of leases."""
         return sum(sum(held.values()) for held in self._held.values())
 
+    # ------------------------------------------------- what a stub may refer to
+
+    def strange_in_answer(
+        self,
+        stub: int,
+        request: InflightRequest,
+        blocks: Iterable[Block],
+        references: list[Reference],
+    ) -> list[Block]:
+        """Return the blocks that a response to this request must not use."""
+        # a lease for each reference, since each tensor is released by itself
+        unnamed, foreign = [*blocks], []
+        for reference in references:
+            block = block_of(reference)
+            if block not in unnamed:
+                return [block]
+            unnamed.remove(block)
+        for block in set(blocks):
+            if block.owner != stub:
+                foreign.append(block)
+        if not foreign:
+            return []
+        extents = _input_extents([request])
+        strange = [block for block in foreign if not self._has(stub, block, extents)]
+        return strange or self._uncovered(stub, references, extents)
+
+    def is_forwarded(
+        self, request: InflightRequest, blocks: Iterable[Block], references: Iterable[Reference]
+    ) -> bool:
+        """True if a response refers only to inputs of its request, in the memory of its peer."""
+        peer = request.peer
+        for block in blocks:
+            if block.owner != peer:
+                return False
+        extents = _input_extents([request])
+        for owner, segment, number, offset, size, _ in references:
+            low, high = extents.get((owner, segment, number), (0, 0))
+            if owner != peer or offset < low or offset + size > high:
+                return False
+        return True
+
+    def strange_in_question(
+        self, stub: int, requests: Iterable[InflightRequest], references: list[Reference]
+    ) -> list[Block]:
+        """Return the blocks that a stub with these requests must not use in its own request."""
+        if all(reference.owner == stub for reference in references):
+            return []
+        return self._uncovered(stub, references, _input_extents(requests))
+
+    def may_lease(
+        self, stub: int, requests: Iterable[InflightRequest], blocks: Iterable[Block]
+    ) -> bool:
+        """True if a stub that has these requests may be given leases of all these blocks."""
+        extents = _input_extents(requests)
+        return all(self._has(stub, block, extents) for block in blocks)
+
+    def _has(self, stub: int, block: Block, extents: _Extents) -> bool:
+        return block.owner == stub or block in extents or self.has(stub, block)
+
+    def _uncovered(
+        self, stub: int, references: Iterable[Reference], extents: _Extents
+    ) -> list[Block]:
+        return [block_of(one) for one in references if not self._covers(stub, one, extents)]
+
+    def _covers(self, stub: int, reference: Reference, extents: _Extents) -> bool:
+        block, start, end = extent_of(reference)
+        if block.owner == stub or self.covers(stub, block, start, end):
+            return True
+        low, high = extents.get(block, (0, 0))
+        return low <= start and end <= high
+
+
+class SegmentsOfTheDead:
+    """The memory of dead processes that others still read: the supervisor keeps it for them.
+
+    A segment stays for as long as one of its blocks has a lease, or an early response whose request
+    is not yet repeated. A broker that follows another knows these only once each process has
+    reported its leases, and reports nothing before.
+    """
+
+    def __init__(self, outbox: Outbox, used_blocks: Callable[[], Iterable[Block]]) -> None:
+        """Set up; `used_blocks` returns all owners' blocks that a process reads or will read."""
+        self._outbox = outbox
+        self._used_blocks = used_blocks
+        #: Segments that the supervisor keeps, as this broker has last reported them, by dead owner;
+        #: None before the first report.
+        self._kept: dict[int, set[int] | None] = {}
+        #: Dead owners whose used segments may have changed since the last report.
+        self.changed: set[int] = set()
+
+    def add(self, owner: int) -> None:
+        """Add a dead process; the next report names its segments that are still read."""
+        self._kept[owner] = None
+        self.changed.add(owner)
+
+    def __contains__(self, owner: object) -> bool:
+        return owner in self._kept
+
+    def __iter__(self) -> Iterator[int]:
+        return iter(self._kept)
+
+    def tell(self) -> None:
+        """Report to the supervisor which segments are still read.
+
+        Call this only once all leases are known.
+        """
+        used: dict[int, set[int]] = {owner: set() for owner in self.changed}
+        for block in self._used_blocks():
+            if block.owner in used:
+                used[block.owner].add(block.segment)
+        self.changed.clear()
+        for owner, segments in used.items():
+            if segments != self._kept[owner] and len(segments) <= MAX_ROWS:
+                self._kept[owner] = segments
+                self._outbox.supervisor.append(LeasedSegments(owner, sorted(segments)))
+            if not segments:
+                del self._kept[owner]
+
 
 class Blocks:
     """Keeps the account of leases and notifies the owners of blocks."""
@@ -262,7 +304,6 @@ class Blocks:
     ) -> None:
         """Set up; `received` has the stubs of requests that an earlier broker had, by requests."""
         self.leases = HolderLeases()
-        self._provenance = Provenance(self.leases)
         #: Number of stubs' messages that referred to memory which the stub was never given.
         self.forged = 0
         #: Epoch of this broker. Each broker but the first (1) has to learn the existing leases from
@@ -295,17 +336,20 @@ class Blocks:
         is_old = bool(request.flags & RESENT) or not self._has_all_lease_reports
         refusal: ZmqTritonError | None = None
         try:
-            references = references_in_response(body)
+            # raises ProtocolError for a malformed one
+            references = (
+                references_in(decode_response(body, has_places=True).outputs) if body else []
+            )
             if (
                 request.flags & KEEPS_INPUTS
                 and flags & FINAL
                 and request.miss is None  # or it goes to others, too
-                and self._provenance.is_forwarded(request, blocks, references)
+                and self.leases.is_forwarded(request, blocks, references)
             ):
                 flags |= HAS_REFERENCES | FORWARDED
                 return make(Outcome, (peer, own_id, code, text, flags, number, [])), body
             if not is_old:
-                strange = self._provenance.strange_in_answer(source, request, blocks, references)
+                strange = self.leases.strange_in_answer(source, request, blocks, references)
                 refusal = self._refusal(source, strange) if strange else None
         except ProtocolError:
             references, refusal = [], None if is_old else self._accuse()
@@ -332,7 +376,7 @@ class Blocks:
         except ProtocolError:
             raise self._accuse() from None
         requests = [*asker.open_requests.values()]
-        strange = self._provenance.strange_in_question(asker.serial, requests, references)
+        strange = self.leases.strange_in_question(asker.serial, requests, references)
         refusal = self._refusal(asker.serial, strange) if strange else None
         if refusal is not None:
             raise refusal
@@ -390,7 +434,7 @@ class Blocks:
 
     def grant_requested_lease(self, holder: Instance, blocks: list[Block]) -> None:
         """Lease blocks before their holder answers the request that brought them."""
-        if self.epoch == 1 and not self._provenance.has(
+        if self.epoch == 1 and not self.leases.may_lease(
             holder.serial, [*holder.open_requests.values()], blocks
         ):
             self.forged += 1
@@ -413,9 +457,7 @@ class Blocks:
         else:
             self.release(BROKER, blocks)
 
-    def keep_inputs(
-        self, dead: int, request: InflightRequest, inputs: Iterable[Tensor | None]
-    ) -> None:
+    def keep_inputs(self, request: InflightRequest, inputs: Iterable[Tensor | None]) -> None:
         """Keep the inputs of a request that outlives the process that made it.
 
         The process may have passed on blocks that it was given itself, and had to keep these from
@@ -452,8 +494,8 @@ class Blocks:
         for block in blocks:
             if block.owner in self._living:
                 self._outbox.releases.setdefault(block.owner, []).append(block)
-            else:
-                self.dead.note_release(block.owner)
+            elif block.owner in self.dead:
+                self.dead.changed.add(block.owner)  # a lease of its memory may have ended
 
 
 def _blocks_of(inputs: Iterable[Tensor | None]) -> list[Block]:

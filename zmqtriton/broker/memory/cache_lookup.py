@@ -159,12 +159,13 @@ class CacheLookup(BrokerPart):
     def forget_generation(self, generation: BrokerGeneration) -> None:
         """Drop the answers of a generation that accepts no more requests."""
         if self.cache is not None:
-            self._release(self.cache.forget_generation(generation.number))
+            keys = self.cache.by_generation.get(generation.number, ())
+            self._release(self.cache.drop_all(keys))
 
     def forget_owner(self, serial: int) -> None:
         """Drop the answers with blocks in the memory of a dead process."""
         if self.cache is not None:
-            self._release(self.cache.forget_owner(serial))
+            self._release(self.cache.drop_all(self.cache.by_owner.get(serial, ())))
 
     def _release(self, entries: Iterable[CacheEntry]) -> None:
         for entry in entries:

@@ -43,8 +43,9 @@ class ResponseCache:
         self.evictions = 0
         self._shared = 0
         self._entries: OrderedDict[CacheKey, CacheEntry] = OrderedDict()
-        self._by_generation: dict[int, set[CacheKey]] = {}
-        self._by_owner: dict[int, set[CacheKey]] = {}
+        #: Keys of answers by their generation, and by the owners of their blocks.
+        self.by_generation: dict[int, set[CacheKey]] = {}
+        self.by_owner: dict[int, set[CacheKey]] = {}
 
     def __len__(self) -> int:
         return len(self._entries)
@@ -70,31 +71,24 @@ class ResponseCache:
             gone.append(self._drop(next(iter(self._entries))))
         self.evictions += len(gone)
         self._entries[entry.key] = entry
-        self._by_generation.setdefault(entry.key[0], set()).add(entry.key)
+        self.by_generation.setdefault(entry.key[0], set()).add(entry.key)
         for owner in {block.owner for block in entry.blocks}:
-            self._by_owner.setdefault(owner, set()).add(entry.key)
+            self.by_owner.setdefault(owner, set()).add(entry.key)
         self.size += entry.size
         self._shared += entry.shared
         return gone
 
-    def forget_generation(self, generation: int) -> list[CacheEntry]:
-        """Drop all answers of a generation that accepts no more requests."""
-        return self._drop_all(self._by_generation.get(generation, ()))
-
-    def forget_owner(self, owner: int) -> list[CacheEntry]:
-        """Drop all answers with blocks in the memory of a dead process."""
-        return self._drop_all(self._by_owner.get(owner, ()))
-
-    def _drop_all(self, keys: Iterable[CacheKey]) -> list[CacheEntry]:
+    def drop_all(self, keys: Iterable[CacheKey]) -> list[CacheEntry]:
+        """Drop the answers with these keys, and return them."""
         return [self._drop(key) for key in tuple(keys)]
 
     def _drop(self, key: CacheKey) -> CacheEntry:
         entry = self._entries.pop(key)
         self.size -= entry.size
         self._shared -= entry.shared
-        _discard(self._by_generation, key[0], key)
+        _discard(self.by_generation, key[0], key)
         for owner in {block.owner for block in entry.blocks}:
-            _discard(self._by_owner, owner, key)
+            _discard(self.by_owner, owner, key)
         return entry
 
 

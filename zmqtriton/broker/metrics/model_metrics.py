@@ -102,7 +102,8 @@ class ReportedMetrics:
             elif call.verb == "value":
                 result = self._value(serial, arguments)
             elif call.verb == "family":
-                self._require_family(serial, arguments)
+                if arguments not in self._process(serial).families:
+                    raise NotFound("Family name already exists with different type")
             else:
                 raise ProtocolError(f"Call: '{call.verb}' cannot be called by a stub")
         except (TypeError, ValueError, KeyError, AttributeError, OverflowError):
@@ -259,10 +260,6 @@ class ReportedMetrics:
         if holder is None:
             raise NotFound("unknown metric: its family was rejected")
         return holder.series.value + holder.series.more
-
-    def _require_family(self, serial: int, number: int) -> None:
-        if number not in self._process(serial).families:
-            raise NotFound("Family name already exists with different type")
 
     def _process(self, serial: int) -> StubMetrics:
         return self._processes.get(serial) or StubMetrics()

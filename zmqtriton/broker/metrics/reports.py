@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from collections import deque
-from collections.abc import Mapping
 from math import ceil
 from operator import sub
 from typing import Any, NamedTuple
@@ -65,7 +64,10 @@ class MetricReports(BrokerPart):
             # An unloaded one finishes what it has, and is nobody's any more.
             chosen = [generation for generation in chosen if not generation.is_retired]
         if message.model and not chosen:
-            text = self._why_uncounted(message.model)
+            others = self._generations.choose(message.model, -1)
+            text = f"requested model '{message.model}' is not available"
+            if any(not generation.is_retired for generation in others):
+                text = f"requested model version is not available for model '{message.model}'"
             return wire.CallResult(message.id, InvalidArgument.number, text, "")
         schedulers = [self._schedulers[generation.number] for generation in chosen]
         entries = [_entry(scheduler, wall_offset_ns, now_ns) for scheduler in schedulers]
@@ -80,21 +82,27 @@ class MetricReports(BrokerPart):
             "refused": self._limits.refused,
             "tokens": self._limits.tokens.report(),
             "unanswered": self._limits.unanswered,
-            "in_flight": _in_flight(self._schedulers),
-            "execution_ages_ns": _execution_ages(self._schedulers, now_ns),
-            "unconnected": [serial for serial, peer in self._peers.items() if peer.is_awaited],
+            "in_flight": {
+                str(one.serial): len(one.open_requests)
+                for one in self._instances.values()
+                if one.open_requests
+            },
+            "execution_ages_ns": {
+                str(one.serial): age_ns
+                for one in self._instances.values()
+                if (age_ns := execution_age_ns(one, now_ns))
+            },
+            "unconnected": [
+                serial
+                for serial, peer in self._peers.items()
+                if not (peer.is_connected or peer.has_resent)
+            ],
             **self._cache_lookup.report(),
         }
         document: dict[str, Any] = {"model_stats": entries, "zmqtriton": own}
         if message.kind == wire.PAGE:
             document["measures"] = self._metrics.page()
         return wire.CallResult(message.id, 0, "", json.dumps(document))
-
-    def _why_uncounted(self, model: str) -> str:
-        """Return Triton's error text for a model, or a version of a model, that does not serve."""
-        if any(not generation.is_retired for generation in self._generations.choose(model, -1)):
-            return f"requested model version is not available for model '{model}'"
-        return f"requested model '{model}' is not available"
 
 
 def _entry(scheduler: Scheduler, wall_offset_ns: int, now_ns: int) -> dict[str, Any]:
@@ -104,13 +112,16 @@ def _entry(scheduler: Scheduler, wall_offset_ns: int, now_ns: int) -> dict[str, 
     text, failed_ns = counters.last_error
     last_error = {"text": text[:_MAX_ERROR], "at_s": (failed_ns + wall_offset_ns) / 1e9}
     ages = [execution_age_ns(one, now_ns) for one in scheduler.instances.values()]
+    present = [one for one in scheduler.instances.values() if one.has_arrived]
     #: Figures that the protocol has no field for; None leaves a figure out.
     own = {
         "sequences": scheduler.sequence_count,
         "last_error": last_error if text else None,
         "overdue": counters.overdue.as_dict(wall_offset_ns) if counters.overdue.count else None,
         "last_arrival_ns": counters.last_arrival_ns,
-        **_occupancy(scheduler, now_ns),
+        "unanswered": generation.unanswered,
+        "instances": len(present),
+        "busy_ns": generation.busy_ns + sum(one.busy_ns(now_ns) for one in present),
         **scheduler.placement.counts,
         "oldest_execution_ns": max(ages, default=0) or None,
         "usual_execution_ns": scheduler.placement.ahead.mean_ns or None,
@@ -138,31 +149,11 @@ def _batching(scheduler: Scheduler) -> dict[str, Any]:
     return scheduler.queue.report() if isinstance(scheduler.queue, BatchingQueue) else {}
 
 
-def _in_flight(schedulers: Mapping[int, Scheduler]) -> dict[str, int]:
-    """Return the number of open requests of each instance that has any, by serial number."""
-    return {
-        str(instance.serial): len(instance.open_requests)
-        for scheduler in schedulers.values()
-        for instance in scheduler.instances.values()
-        if instance.open_requests
-    }
-
-
 def execution_age_ns(instance: Instance, now_ns: int) -> int:
     """Return the age of an instance's oldest execution in ns; 0 if it executes nothing."""
     if instance.concurrency == 1 or not instance.batches:
         return instance.busy_ns(now_ns)
     return max(0, now_ns - min(batch.dispatched_ns for batch in instance.batches.values()))
-
-
-def _execution_ages(schedulers: Mapping[int, Scheduler], now_ns: int) -> dict[str, int]:
-    """Return the age of each executing instance's oldest execution in ns, by serial number."""
-    return {
-        str(instance.serial): age_ns
-        for scheduler in schedulers.values()
-        for instance in scheduler.instances.values()
-        if (age_ns := execution_age_ns(instance, now_ns))
-    }
 
 
 def _executing_ns(scheduler: Scheduler, now_ns: int) -> list[tuple[int, int]]:
@@ -176,16 +167,6 @@ def _executing_ns(scheduler: Scheduler, now_ns: int) -> list[tuple[int, int]]:
             begins = begins or [now_ns]
             ages.append((max(0, now_ns - min(begins)), max(0, now_ns - max(begins))))
     return ages
-
-
-def _occupancy(scheduler: Scheduler, now_ns: int) -> dict[str, int]:
-    generation = scheduler.generation
-    present = [one for one in scheduler.instances.values() if one.has_arrived]
-    return {
-        "unanswered": generation.unanswered,
-        "instances": len(present),
-        "busy_ns": generation.busy_ns + sum(one.busy_ns(now_ns) for one in present),
-    }
 
 
 def _streams(scheduler: Scheduler) -> dict[str, int]:
@@ -333,19 +314,16 @@ class Readings:
             has_grown = before[:2] != (counters.success.count, counters.fail.count)
             if has_grown or generation.unanswered:
                 now = self._counters[generation] = _Counters.of(counters)
-                pending, grown = self._pending(generation), _Counters(*map(sub, now, before))
-                rows.append(_row(generation, pending, grown))
+                scheduler = self._generations.schedulers.get(generation.number)
+                # a removed one has perhaps come back under its number
+                is_here = scheduler is not None and scheduler.generation is generation
+                pending = scheduler.waiting if scheduler is not None and is_here else 0
+                rows.append(_row(generation, pending, _Counters(*map(sub, now, before))))
             elif generation in earlier:
                 self._counters[generation] = before
                 counters.latencies_mask = 0
         self._removed.clear()
         return {"seconds": seconds, "readings": rows if seconds else []}
-
-    def _pending(self, generation: BrokerGeneration) -> int:
-        scheduler = self._generations.schedulers.get(generation.number)
-        if scheduler is None or scheduler.generation is not generation:
-            return 0  # it was removed, and has perhaps come back
-        return scheduler.waiting
 
 
 def _row(generation: BrokerGeneration, pending: int, grown: _Counters) -> dict[str, Any]:

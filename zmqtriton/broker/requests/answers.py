@@ -28,15 +28,11 @@ class Answers(BrokerPart):
         super().__init__(state)
         self._deadlocks = deadlocks
         #: Sender of spans; None before the Bootstrap has come.
-        self._spans: spans.SpanSender | None = None
+        self.spans: spans.SpanSender | None = None
         #: Called when a retired generation has answered everything.
         self.on_drained: Callable[[BrokerGeneration], None]
         #: The places of answered requests whose answers are kept back.
         self._kept_back: dict[RequestKey, int] = {}
-
-    def begin_traces(self, directory: str) -> None:
-        """Send spans of traced requests to the tracing process; its socket is in `directory`."""
-        self._spans = spans.SpanSender(directory)
 
     def _send_span(self, request: InflightRequest, sender: spans.SpanSender) -> None:
         generation, asker = request.generation, self._peers.get(request.peer)
@@ -108,8 +104,8 @@ class Answers(BrokerPart):
             instance.open_requests.pop(request.key, None)
         if self._deadlocks.open_calls:
             self._deadlocks.discard(request)
-        if request.parent_span and self._spans is not None:
-            self._send_span(request, self._spans)
+        if request.parent_span and self.spans is not None:
+            self._send_span(request, self.spans)
         request.answer()
         if generation.has_sequences:
             scheduler = self._generations.schedulers.get(generation.number)

@@ -96,7 +96,10 @@ class Lifecycle(BrokerPart):
         if request.peer in self._instances or request.parent is not None:
             self._deadlocks.add(request, now_ns)
         is_resent = request.flags & wire.RESENT
-        if generation.plan is not None and not (is_resent and self._recovery.doubts(request)):
+        # stubs have yet to say whether the first step of a repeated run has begun
+        if generation.plan is not None and not (
+            is_resent and self._begun.step_in_doubt(request.key)
+        ):
             self._ensembles.start(request, now_ns)
         elif generation.has_sequences:
             self._sequence_admission.admit(request, now_ns)
@@ -237,7 +240,12 @@ class Lifecycle(BrokerPart):
         if request.miss is not None:
             self._cache_lookup.store(source, request, outcome, body)
         if request.flags & wire.WANT_STAGES:
-            self._outbox.stage_times.append((request.peer, self._stage_times(request, now_ns)))
+            times = (
+                stage_times_of(request, self._instances.get(request.stub), now_ns)
+                if request.steps is None
+                else self._ensembles.stage_times(request)
+            )
+            self._outbox.stage_times.append((request.peer, times))
 
     def reschedule(self, instance: Instance, routes: list[wire.RequestKey], now_ns: int) -> None:
         """Queue requests again for their next step, as their stub has requested.
@@ -262,11 +270,6 @@ class Lifecycle(BrokerPart):
             elif request.is_cancelled:
                 self.refuse(request, CANCELLED, statistics.CANCELED, now_ns)
 
-    def _stage_times(self, request: InflightRequest, now_ns: int) -> wire.StageTimes:
-        if request.steps is not None:
-            return self._ensembles.stage_times(request)
-        return stage_times_of(request, self._instances.get(request.stub), now_ns)
-
     def deliver(
         self, request: InflightRequest, outcome: wire.Outcome, body: bytes, now_ns: int
     ) -> None:
@@ -282,7 +285,8 @@ class Lifecycle(BrokerPart):
     ) -> None:
         """Answer a request finally with an error of the broker's own."""
         generation, scheduler = request.generation, self._schedulers.get(request.generation.number)
-        later = scheduler.abort_sequence_after(request, error) if scheduler is not None else []
+        sequences = None if scheduler is None else scheduler.sequences
+        later = [] if sequences is None else sequences.abort_after(request, error)
         request.error = error.text
         generation.statistics.record_failure(request, reason, now_ns)
         if request.state is QUEUED:

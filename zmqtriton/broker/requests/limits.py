@@ -176,16 +176,12 @@ class Limits:
     def refuse(self, generation: BrokerGeneration, now_ns: int) -> Unavailable:
         """Count a request that is refused for lack of room; return its error."""
         self.refused += 1
-        limit = self._limit_reached(generation)
+        limit = statistics.MAX_MODEL_REQUESTS
+        if self.unanswered >= self.max_requests:
+            limit = statistics.MAX_REQUESTS
+        if self.unanswered_bytes >= MAX_UNANSWERED_BYTES:
+            limit = statistics.MEMORY
         is_own = limit == statistics.MAX_MODEL_REQUESTS and generation.max_requests is not None
         name = "the model's max_requests" if is_own else limit
         generation.statistics.record_rejection(limit, f"{OVERLOADED} ({name})", now_ns)
         return Unavailable(OVERLOADED)
-
-    def _limit_reached(self, generation: BrokerGeneration) -> str:
-        """Return the name of the limit that leaves no room for one more request."""
-        if self.unanswered_bytes >= MAX_UNANSWERED_BYTES:
-            return statistics.MEMORY
-        if self.unanswered >= self.max_requests:
-            return statistics.MAX_REQUESTS
-        return statistics.MAX_MODEL_REQUESTS

@@ -46,11 +46,9 @@ of stubs that died silently (`_unheard`). Only a request without any of them is 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection
 
 from zmqtriton.broker.metrics import statistics
-from zmqtriton.broker.peers import Peer
-from zmqtriton.broker.requests.begun_requests import BegunRequests
 from zmqtriton.broker.requests.inflight import InflightRequest, RequestState
 from zmqtriton.broker.requests.protocols import RequestLifecycle
 from zmqtriton.broker.scheduling.generation import BrokerGeneration
@@ -59,7 +57,7 @@ from zmqtriton.broker.state import BrokerPart, BrokerState
 from zmqtriton_floor.errors import Unavailable
 from zmqtriton_floor.execution_progress import FENCE_NS, RequestKey
 from zmqtriton_floor.settings.broker import BrokerSettings
-from zmqtriton_floor.wire import BROKER, FINAL, Block, HeldBlocks, Outcome
+from zmqtriton_floor.wire import BROKER, FINAL, HeldBlocks, Outcome
 
 #: A stub, and an outcome it sent with its body.
 Saying = tuple[int, Outcome, bytes]
@@ -90,7 +88,12 @@ class Recovery(BrokerPart):
     def __init__(self, state: BrokerState, lifecycle: RequestLifecycle) -> None:
         super().__init__(state)
         self._lifecycle = lifecycle
-        self._blocks.early_blocks = self._early_blocks
+        self._blocks.early_blocks = lambda: (
+            block
+            for said in self._early_outcomes.values()
+            for _, outcome, _ in said
+            for block in outcome.blocks
+        )
         self._received = state.received
         #: Outcomes that came before the request was repeated, in their order.
         self._early_outcomes: dict[RequestKey, list[Saying]] = {}
@@ -180,15 +183,6 @@ class Recovery(BrokerPart):
             self.timed = True
         said.append(saying)
 
-    def _early_blocks(self) -> Iterator[Block]:
-        for said in self._early_outcomes.values():
-            for _, outcome, _ in said:
-                yield from outcome.blocks
-
-    def doubts(self, request: InflightRequest) -> bool:
-        """True if stubs have yet to say whether the first step of a repeated run has begun."""
-        return self._begun.step_in_doubt(request.key) != 0
-
     def take_resent(self, request: InflightRequest, now_ns: int) -> None:
         """Decide about a request that an earlier broker had, or let it wait."""
         request.is_undecided = True
@@ -260,7 +254,9 @@ class Recovery(BrokerPart):
         for request in requests:
             if request.state is not RequestState.QUEUED:
                 continue
-            key = _deciding_key(request, self._begun)
+            key = request.key
+            if request.generation.plan is not None:  # of a run, stubs know the first step
+                key = BROKER, self._begun.step_in_doubt(key)
             if any(stub.may_have_begun(key, now_ns) for stub in silent):
                 undecided.append(request)
             elif request.generation.plan is None:
@@ -274,7 +270,7 @@ class Recovery(BrokerPart):
         if self._begun.had_begun(request.key):
             self._lifecycle.refuse(request, RUN_LOST, statistics.OTHER, now_ns)
         else:
-            if self.doubts(request):
+            if self._begun.step_in_doubt(request.key):
                 self._begun.forget(request.key)
             self._lifecycle.begin_run(request, now_ns)
 
@@ -286,9 +282,11 @@ class Recovery(BrokerPart):
         # It may be an instance of an earlier generation, or of the next.
         instance = self._instances.get(stub or (said[0][0] if said else 0))
         if not said and stub is None:
+            names = (request.asked_of, generation.number)
+            unheard = [self._unheard.get(name, frozenset()) for name in names]
             if generation.order is not None and self._begun.had_begun(request.key):
                 self._lifecycle.refuse(request, _KEPT_BACK, statistics.BACKEND, now_ns)
-            elif self._may_have_been_begun_unheard(request):
+            elif any(begun is None or request.key in begun for begun in unheard):
                 self._lifecycle.refuse(request, _UNHEARD, statistics.BACKEND, now_ns)
             else:
                 scheduler.requeue(request)
@@ -301,13 +299,6 @@ class Recovery(BrokerPart):
             self._lifecycle.respond(source, request, outcome, body, now_ns)
         if instance is None and request.state is not RequestState.ANSWERED:
             self._lifecycle.refuse(request, _REMOVED, statistics.BACKEND, now_ns)
-
-    def _may_have_been_begun_unheard(self, request: InflightRequest) -> bool:
-        for name in (request.asked_of, request.generation.number):
-            begun = self._unheard.get(name, frozenset())
-            if begun is None or request.key in begun:
-                return True
-        return False
 
     # ----------------------------------------------------------------- the end
 
@@ -379,35 +370,16 @@ class Recovery(BrokerPart):
         if self._look_again_ns and self._look_again_ns <= now_ns:
             self._look_again_ns = 0
             self.resolve_waiting(now_ns)
-        self._drop_leftovers(now_ns)
-        if 0 < self._look_over_ns <= now_ns:
-            self._check_over(now_ns)
-        self.timed = bool(self._look_again_ns or self._leftover_checks or self._look_over_ns)
-
-    def _drop_leftovers(self, now_ns: int) -> None:
-        """Drop early outcomes whose requests were not repeated in time."""
+        # early outcomes whose requests were not repeated in time
         while self._leftover_checks and self._leftover_checks[0][0] <= now_ns:
             _, route = self._leftover_checks.popleft()
-            if route not in self._early_outcomes:
-                continue
             peer = self._peers.get(route[0])
-            if peer is not None and _may_ask(peer, route[1]):
+            # it says hello late if it executes; or it has repeated the request, which waits here
+            may_ask = peer is not None and (not peer.has_resent or route[1] in peer.requests)
+            if may_ask and route in self._early_outcomes:
                 self._leftover_checks.append((now_ns + LEFTOVER_NS, route))
             else:
                 self._drop(route)
-
-
-def _deciding_key(request: InflightRequest, begun: BegunRequests) -> RequestKey:
-    """Return the request that stubs know: itself, or the first step of its run."""
-    if request.generation.plan is None:
-        return request.key
-    return BROKER, begun.step_in_doubt(request.key)
-
-
-def _may_ask(peer: Peer, own_id: int) -> bool:
-    """True if a peer may still repeat a request.
-
-    It says hello late if it is in the middle of an execution; or it has repeated the request, which
-    waits here.
-    """
-    return not peer.has_resent or own_id in peer.requests
+        if 0 < self._look_over_ns <= now_ns:
+            self._check_over(now_ns)
+        self.timed = bool(self._look_again_ns or self._leftover_checks or self._look_over_ns)

@@ -126,15 +126,10 @@ class WaitingForLoad(BrokerPart):
             if held.until_ns <= now_ns:
                 del self.timed[serial, own_id]
                 is_overdue = 0 < held.row.deadline_ns <= now_ns
-                late = _overdue(held.error.model) if is_overdue else _LATE
+                where = f"model '{held.error.model}' was being loaded (the load continues)"
+                late = DeadlineExceeded(f"Deadline Exceeded: {where}") if is_overdue else _LATE
                 error = from_number(late.number, _error_text(held.row, late.text))
                 self._answers.reject(serial, own_id, error)
-
-
-def _overdue(model: str) -> DeadlineExceeded:
-    return DeadlineExceeded(
-        f"Deadline Exceeded: model '{model}' was being loaded (the load continues)"
-    )
 
 
 def _error_text(row: wire.Request, text: str) -> str:

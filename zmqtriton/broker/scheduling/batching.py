@@ -216,11 +216,7 @@ class Queue:
 
     def is_ready(self, now_ns: int) -> bool:
         """True if there is a batch to take."""
-        return any(level.size for level in self.levels.by_priority.values())
-
-    def waiting(self) -> list[InflightRequest]:
-        """Return all waiting requests, the next one first."""
-        return list(self.levels)
+        return self.size_of_batch(self.levels, now_ns) > 0
 
 
 class BatchCandidate(NamedTuple):
@@ -262,16 +258,15 @@ class BatchCounts:
 
     def _compare(self, one: InflightRequest, other: InflightRequest) -> None:
         with suppress(ProtocolError):  # the stub will refuse it
-            left, right = (_shapes(request.body) for request in (one, other))
+            left, right = (
+                {tensor.name: tensor.shape[1:] for tensor in decode_request(request.body).inputs}
+                for request in (one, other)
+            )
             for name in sorted(left.keys() | right.keys()):
                 if (name in left) != (name in right):
                     self.differences[name] = "presence"
                 elif left[name] != right[name]:
                     self.differences.setdefault(name, "shape")
-
-
-def _shapes(body: bytes) -> dict[str, list[int]]:
-    return {tensor.name: tensor.shape[1:] for tensor in decode_request(body).inputs}
 
 
 class BatchingQueue(Queue):
@@ -318,9 +313,6 @@ class BatchingQueue(Queue):
         choice = {} if self.choice is None else {"auto": self.choice.target.text}
         counts = vars(self._counts)
         return {"target": self._target_size, "delay_us": delay_us, **choice, **counts}
-
-    def is_ready(self, now_ns: int) -> bool:
-        return self.size_of_batch(self.levels, now_ns) > 0
 
     def size_of_batch(self, waiting: Iterable[InflightRequest], now_ns: int) -> int:
         self.due_ns, self._closing = 0, None

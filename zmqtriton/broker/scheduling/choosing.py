@@ -27,7 +27,7 @@ from statistics import median
 from typing import NamedTuple
 
 from zmqtriton.broker.requests.inflight import InflightRequest
-from zmqtriton.config.batch_delays import THROUGHPUT, BatchTarget
+from zmqtriton.config.batching import THROUGHPUT, BatchTarget
 from zmqtriton_floor.wire import make
 
 #: Requests of a replay: the time that it looks back, and the minimum and maximum number.

@@ -11,7 +11,7 @@ import itertools
 from zmqtriton.broker.peers import Peer
 from zmqtriton.broker.requests.inflight import Batch, InflightRequest
 from zmqtriton.broker.scheduling.generation import BrokerGeneration
-from zmqtriton.broker.scheduling.instances import EARLIER, Instance, Occupation
+from zmqtriton.broker.scheduling.instances import EARLIER, Instance, InstanceEvent, Occupation
 from zmqtriton.broker.scheduling.rate_limiter import RateLimiter
 from zmqtriton.broker.scheduling.scheduler import Scheduler
 from zmqtriton.broker.sequences.batcher import SequenceBatcher
@@ -212,7 +212,7 @@ class Dispatch(BrokerPart):
         """Give up an instance that executes for longer than its model allows; it will be killed."""
         if instance.state not in _MAY_RUN_OUT:
             return
-        instance.mark_overdue()
+        instance.enter(InstanceEvent.RAN_OUT)
         allowed = generation.max_execution_ns / 1e9
         text = f"execute() took longer than max_execution_seconds ({allowed:g})"
         reason = Reason.of(Kind.EXECUTION_TIMEOUT, text, limit_s=allowed)

@@ -70,11 +70,9 @@ class ExecutionRate:
         return now_ns >= self.shared.free_ns
 
     def report(self, now_ns: int) -> dict[str, float]:
-        shared = self.shared
-        last_second = shared.executions_of_last_second(now_ns)
         return {
-            "per_second": shared.per_second,
-            "last_second": last_second,
+            "per_second": self.shared.per_second,
+            "last_second": self.shared.executions_of_last_second(now_ns),
             "refused": self.refused,
         }
 

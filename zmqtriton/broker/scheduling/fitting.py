@@ -30,14 +30,17 @@ from zmqtriton.broker.scheduling.batching import (
     Queue,
 )
 from zmqtriton.broker.scheduling.choosing import BatchChoice
-from zmqtriton.config.batch_costs import (
+from zmqtriton.config.batching import (
     BATCH_COST,
+    BATCH_DELAY,
     BATCH_LIKE,
+    BATCH_TARGET,
     MAX_BATCH_COST,
+    USUAL,
     Measure,
     measure_of,
+    target_of,
 )
-from zmqtriton.config.batch_delays import BATCH_DELAY, BATCH_TARGET, USUAL, target_of
 from zmqtriton_floor.datatypes import BY_NUMBER, BYTES, count_elements
 from zmqtriton_floor.errors import ProtocolError
 from zmqtriton_floor.signature import READABLE, config_parameter

@@ -10,7 +10,7 @@
     parted          DYING    DYING    DYING    DYING    DYING    DYING
     died            GONE     GONE     GONE     GONE     GONE     GONE
 
-Everything that changes an instance's state is in TRANSITIONS, and `_enter` alone writes it; but the
+Everything that changes an instance's state is in TRANSITIONS, and `enter` alone writes it; but the
 usual changes of each batch are written where they happen.
 """
 
@@ -215,7 +215,7 @@ class Instance:
         """True if the stub is present and will stay."""
         return self.state in _OPEN
 
-    def _enter(self, event: InstanceEvent) -> None:
+    def enter(self, event: InstanceEvent) -> None:
         state = TRANSITIONS.get((self.state, event))
         if state is None:
             raise ImpossibleTransition(f"{self.name} {event.value} while {self.state.value}")
@@ -257,7 +257,7 @@ class Instance:
         return self.progress.may_have_begun(key)
 
     def arrive(self, slots: int = 1) -> None:
-        self._enter(InstanceEvent.ARRIVED)
+        self.enter(InstanceEvent.ARRIVED)
         self.has_arrived = True
         self.batches.pop(EARLIER, None)
         self.concurrency = slots
@@ -265,9 +265,9 @@ class Instance:
     def dispatch(self, batch: Batch) -> list[tuple[BatchedRequest, bytes]]:
         """Dispatch a batch to its stub; return the messages for the stub, and their bodies."""
         if self.state is IDLE:
-            self.state = BUSY  # as _enter() does, without the call
+            self.state = BUSY  # as enter() does, without the call
         else:
-            self._enter(InstanceEvent.DISPATCHED)
+            self.enter(InstanceEvent.DISPATCHED)
         if not self.batches:
             self.executing_since_ns = batch.dispatched_ns
         self.batches[batch.number] = batch
@@ -299,9 +299,9 @@ class Instance:
         if self.reported_waits:
             self.reported_waits = {}
         if self.state is not BUSY:
-            self._enter(InstanceEvent.ADVANCED if batches else InstanceEvent.EXECUTED)
+            self.enter(InstanceEvent.ADVANCED if batches else InstanceEvent.EXECUTED)
         elif not batches:
-            self.state = IDLE  # as _enter() does, without the call
+            self.state = IDLE  # as enter() does, without the call
         since_ns = self.executing_since_ns  # as take_busy_ns() does, which would be one call more
         self.executing_since_ns = now_ns if batches else 0
         return executed, now_ns - since_ns if 0 < since_ns < now_ns else 0
@@ -360,19 +360,16 @@ class Instance:
         """Give the instance no new work; it leaves now, or as soon as it has said hello."""
         self.is_dismissed = True
         if self.state is not Occupation.ABSENT:
-            self._enter(InstanceEvent.DISMISSED)
+            self.enter(InstanceEvent.DISMISSED)
 
     @property
     def has_left(self) -> bool:
         """True if it was dismissed and has nothing left to answer."""
         return self.state is Occupation.LEAVING and not self.batches and not self.open_requests
 
-    def mark_overdue(self) -> None:
-        self._enter(InstanceEvent.RAN_OUT)
-
     def stop_giving(self) -> None:
         """Send nothing more to a process that is dead or unreachable."""
-        self._enter(InstanceEvent.PARTED)
+        self.enter(InstanceEvent.PARTED)
 
     def loss(self, reason: str) -> Unavailable:
         """Return the error for its unanswered requests when it dies."""
@@ -386,7 +383,7 @@ class Instance:
 
         Its page is read here for the last time.
         """
-        self._enter(InstanceEvent.DIED)
+        self.enter(InstanceEvent.DIED)
         begun = self.progress.last_begun_batch if self.progress is not None else 0
         waiting = [
             request

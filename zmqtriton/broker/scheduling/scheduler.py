@@ -13,7 +13,6 @@ from zmqtriton.broker.scheduling.generation import BrokerGeneration
 from zmqtriton.broker.scheduling.instances import Instance
 from zmqtriton.broker.scheduling.placement import Placement, SendingAhead
 from zmqtriton.broker.sequences.batcher import SequenceBatcher
-from zmqtriton_floor.errors import ZmqTritonError
 
 
 class Scheduler:
@@ -129,15 +128,6 @@ class Scheduler:
         level.demote(request)
         return True
 
-    def abort_sequence_after(
-        self, request: InflightRequest, error: ZmqTritonError
-    ) -> list[InflightRequest]:
-        """Abort the sequence of a refused request.
-
-        Returns its other requests, which the caller must refuse.
-        """
-        return [] if self.sequences is None else self.sequences.abort_after(request, error)
-
     def put_back(self, requests: list[InflightRequest]) -> None:
         """Queue requests again that were sent ahead to a stub that died before it began them."""
         for request in requests:
@@ -216,4 +206,4 @@ class Scheduler:
 
     def queued(self) -> list[InflightRequest]:
         """Return all queued requests, the next one first."""
-        return self.queue.waiting() if self.sequences is None else self.sequences.waiting()
+        return [*self.queue.levels] if self.sequences is None else self.sequences.waiting()

@@ -56,20 +56,14 @@ class SequenceAdmission(BrokerPart):
             if is_resent:
                 self._recovery.take_resent(request, now_ns)
                 return
-            warnings, is_clients = self._outbox.warnings, self._is_clients(request)
-            scheduler.sequences.admit(request, now_ns, warnings, is_clients=is_clients)
+            # a step counts as the ensemble's client's
+            peer = self._peers.get(request.root.peer)
+            is_clients = peer is not None and peer.role != "stub"
+            scheduler.sequences.admit(request, now_ns, self._outbox.warnings, is_clients=is_clients)
             if request.flags & wire.SEQUENCE_START and not generation.is_iterative:
                 self._close_elsewhere(generation, request.correlation)
         except ZmqTritonError as error:
             self._lifecycle.refuse(request, error, statistics.REJECTED, now_ns)
-
-    def _is_clients(self, request: InflightRequest) -> bool:
-        """True if the request is a client's, not a model's.
-
-        A step counts as the ensemble's client's.
-        """
-        peer = self._peers.get(request.root.peer)
-        return peer is not None and peer.role != "stub"
 
     def _close_elsewhere(self, generation: BrokerGeneration, correlation: wire.Correlation) -> None:
         """Close the sequence of this id in the other generations of the model.

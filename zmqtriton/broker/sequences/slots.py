@@ -139,13 +139,6 @@ class Oldest(SequenceSlots):
         return batch
 
 
-def slots_of(serial: int, batching: dict[str, Any], max_batch_size: int) -> SequenceSlots:
-    """Make the slots of an instance, as a configuration asks for."""
-    if "oldest" in batching:
-        return Oldest(serial, batching["oldest"], max_batch_size)
-    return Direct(serial, batching.get("direct") or {}, max_batch_size)
-
-
 class SlotAssignment:
     """The slots of all instances of one generation, and the backlog of sequences."""
 
@@ -229,7 +222,12 @@ class SlotAssignment:
     def _slots_of(self, serial: int) -> SequenceSlots:
         """Return the slots of an instance; make them at the first call."""
         if serial not in self._slots:
-            self._slots[serial] = slots_of(serial, self._batching, self._max_batch_size)
+            batching, size = self._batching, self._max_batch_size
+            self._slots[serial] = (
+                Oldest(serial, batching["oldest"], size)
+                if "oldest" in batching
+                else Direct(serial, batching.get("direct") or {}, size)
+            )
         return self._slots[serial]
 
     # ----------------------------------------------------------------- time

@@ -201,7 +201,7 @@ class Facts:
         which it calls needs one more of both.
         """
         if self.steps:
-            slowest = self.slowest_step
+            slowest = self.slowest(self.steps)
             return self.scale(slowest.model) if slowest else (f"zmqtriton-ctl stats {self.word}",)
         callee, own = self.slowest_callee(row), self.instances(self.model)
         if callee is None or self.instances(callee.model) > own:
@@ -222,11 +222,6 @@ class Facts:
         if not count and model != self.model:  # an ensemble itself
             return (f"zmqtriton-ctl explain {word}",)
         return (f"zmqtriton-ctl scale {word} {count + 1}",)
-
-    @property
-    def slowest_step(self) -> StepTimes | None:
-        """Return the step of an ensemble that takes the most of a request's time."""
-        return self.slowest(self.steps)
 
     def slowest_callee(self, row: Document) -> StepTimes | None:
         """Return the called model that takes most of an execution's time, if there is one."""

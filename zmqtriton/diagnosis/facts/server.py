@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import json
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from functools import cached_property
+from pathlib import Path
 from typing import Any, TypeVar
 
 from zmqtriton import addons
@@ -17,11 +19,11 @@ from zmqtriton.diagnosis.facts.asking import (
     read_rates,
     read_stacks,
 )
-from zmqtriton.diagnosis.facts.directories import Directories
 from zmqtriton.diagnosis.facts.served import Facts
+from zmqtriton.diagnosis.facts.silence import output_within
 from zmqtriton.diagnosis.facts.target import RunningServer
 from zmqtriton.diagnosis.hooks import MODEL
-from zmqtriton.findings import Finding
+from zmqtriton.findings import Finding, Severity
 from zmqtriton_floor.errors import ZmqTritonError
 
 _LOG_LINES = 1000
@@ -36,6 +38,47 @@ _STACKS_WITHIN_S = 5.0
 #: Seconds for a check of a directory; a file system that takes longer counts as hanging.
 _DIRECTORIES_WITHIN_S = 5.0
 _T = TypeVar("_T")
+#: Module of the command that checks a directory.
+_CHECK = "zmqtriton.diagnosis.check"
+
+
+class Directories:
+    """Checks models in repositories, except in repositories that do not answer."""
+
+    def __init__(self, repositories: Sequence[str]) -> None:
+        self._repositories = repositories
+        #: Repositories that did not answer in time; no more checks are made there.
+        self.silent: list[str] = []
+
+    def check(self, model: str, within_s: float) -> tuple[list[str], list[Finding]]:
+        """Return the model's directories that can be read, and the errors in them.
+
+        Each repository has `within_s` seconds to answer.
+        """
+        places: list[str] = []
+        problems: list[Finding] = []
+        for repository in self._repositories:
+            if repository in self.silent:
+                continue
+            place = Path(repository) / model
+            report = _check(place, within_s)
+            if report is None:
+                self.silent.append(repository)
+            elif model in report["models"]:
+                places.append(str(place))
+                problems += [
+                    Finding(**{**row, "severity": Severity.ERROR})
+                    for row in report["findings"]
+                    if row["model"] == model and row["severity"] == "error"
+                ]
+        return places, problems
+
+
+def _check(place: Path, within_s: float) -> dict[str, Any] | None:
+    """Return the report of `zmqtriton check` in a child; None if it does not end in time."""
+    written = output_within(within_s, "-m", _CHECK, "--json", str(place))
+    nothing: dict[str, Any] = {"models": [], "findings": []}
+    return None if written is None else json.loads(written) if written else nothing
 
 
 class ServerAnswers:
@@ -110,9 +153,8 @@ class ServerAnswers:
         return [*self.latest.get("machine", ()), *self.status.get("slow_loops", ())]
 
     @cached_property
-    def latest(self) -> Mapping[str, Any]:
-        latest: Mapping[str, Any] = self.ask("latest")
-        return latest
+    def latest(self) -> Any:
+        return self.ask("latest")
 
     def read_clients(self) -> Sequence[Mapping[str, Any]]:
         """Return the clients with their rates, where tokens tell them apart."""
@@ -167,9 +209,7 @@ class ServerAnswers:
         self._show(f"looks at {model}")
         counts = facts.rows("counts")
         has_failed = any(row.get("faults") for row in counts)
-        directories, problems = (
-            self._check_directories(model) if self._should_be_checked(model) else ((), ())
-        )
+        directories, problems = self._check_directories(model)
         last_minute = {"seconds": _MINUTE_S, "model": model}
         facts = replace(
             facts,
@@ -179,7 +219,9 @@ class ServerAnswers:
             problems=problems,
             directories=directories,
             config=self._config(facts),
-            of_add_ons=[(module, module.read(self, facts)) for module in self._modules],
+            of_add_ons=[
+                (module, module.read(self, facts)) for module in MODEL.all_of(addons.offers())
+            ],
             silent_repositories=self._directories.silent,
             load_phase=""
             if all(entry.get("state") for entry in facts.entries)
@@ -187,37 +229,26 @@ class ServerAnswers:
         )
         return replace(facts, stacks=self.stacks(model)) if facts.is_stuck else facts
 
-    def _config(self, facts: Facts) -> Mapping[str, Any]:
+    def _config(self, facts: Facts) -> Any:
         """Return the configuration of a used ensemble, or if requests have waited; else {}."""
         rows = facts.rows("counts")
         has_waited = any(Facts.queue_ms(row) > Facts.WORTH_MENTIONING_MS for row in rows)
         is_ensemble = not facts.stubs and any(row.get("succeeded") for row in rows)
-        if not is_ensemble and not has_waited:
-            return {}
-        config: Mapping[str, Any] = self.ask("config", {"model": facts.model})
-        return config
+        return self.ask("config", {"model": facts.model}) if is_ensemble or has_waited else {}
 
     @cached_property
-    def _modules(self) -> Sequence[Any]:
-        """Modules of add-ons that have more findings about a model."""
-        return MODEL.all_of(addons.offers())
-
-    def _should_be_checked(self, model: str) -> bool:
-        """True if a version of the model is not ready: its files may say why."""
-        states = [entry.get("state") for entry in self.index if entry["name"] == model]
-        return self.is_unready(model) or not all(states)
-
-    @cached_property
-    def _load_phases(self) -> Mapping[str, str]:
-        phases: Mapping[str, str] = self.ask("loads")
-        return phases
+    def _load_phases(self) -> Any:
+        return self.ask("loads")
 
     def _check_directories(self, model: str) -> tuple[Sequence[str], Sequence[Finding]]:
-        nothing: tuple[list[str], list[Finding]] = [], []
+        """Return the directories of an unready model, and the errors in them."""
+        states = [entry.get("state") for entry in self.index if entry["name"] == model]
+        if not self.is_unready(model) and all(states):
+            return (), ()
         return self.take(
             f"reads the directory of {model}",
             lambda: self._directories.check(model, min(_DIRECTORIES_WITHIN_S, self._left_s)),
-            nothing,
+            (list[str](), list[Finding]()),
         )
 
     def stacks(self, model: str) -> dict[str, list[str]]:
@@ -234,7 +265,6 @@ class ServerAnswers:
         time.sleep(_SECOND_LOOK_S)
         return self.ask("status") or None
 
-    def log(self, model: str) -> Sequence[Any]:
+    def log(self, model: str) -> Any:
         arguments = {"model": model, "after": 0, "lines": _LOG_LINES}
-        lines: Sequence[Any] = self.ask("logs", arguments).get("lines", ())
-        return lines
+        return self.ask("logs", arguments).get("lines", ())

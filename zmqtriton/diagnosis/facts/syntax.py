@@ -70,8 +70,8 @@ def _module_findings(tree: ast.Module, path: str) -> Iterator[_Finding]:
         yield from _class_findings(models[-1], path)
         yield from _imports(statements)
         yield from _tensors(tree)
-    elif not any(_may_bind(statement) for statement in statements) and not _has_dynamic_binding(
-        tree
+    elif not any(_may_bind(statement) for statement in statements) and not any(
+        isinstance(n, ast.Name) and n.id in _DYNAMIC_BINDING_NAMES for n in ast.walk(tree)
     ):
         package = os.path.basename(os.path.dirname(path))
         module = f"{package}.{os.path.splitext(os.path.basename(path))[0]}"
@@ -160,10 +160,6 @@ def _may_bind(statement: ast.stmt, name: str = _MODEL_CLASS) -> bool:
     if isinstance(statement, _FunctionNode | ast.ClassDef):
         return statement.name in (name, "__getattr__")
     return any(isinstance(n, ast.Name) and n.id == name for n in ast.walk(statement))
-
-
-def _has_dynamic_binding(tree: ast.AST) -> bool:
-    return any(isinstance(n, ast.Name) and n.id in _DYNAMIC_BINDING_NAMES for n in ast.walk(tree))
 
 
 def _class_findings(model: ast.ClassDef, path: str) -> Iterator[_Finding]:

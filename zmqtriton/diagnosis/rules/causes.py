@@ -178,16 +178,15 @@ _KNOWN = (
         "enter the directories above it.",
         (_LOGS, _RESTART),
     ),
-)
-#: Any exception, where there is nothing else than the text.
-_EXCEPTION = Words(
-    r"\b((?:\w+\.)*\w*(?:Error|Exception|Exit)\b(?::[^\n]*)?)",
-    "it raises {0}{at}",
-    "Correct the model, or what it needs there.",
-    (_LOGS, _RESTART),
+    # any exception, where there is nothing else than the text: this one is the last
+    Words(
+        r"\b((?:\w+\.)*\w*(?:Error|Exception|Exit)\b(?::[^\n]*)?)",
+        "it raises {0}{at}",
+        "Correct the model, or what it needs there.",
+        (_LOGS, _RESTART),
+    ),
 )
 _COMPILED = tuple((re.compile(words.pattern), words) for words in _KNOWN)
-_ANY = (re.compile(_EXCEPTION.pattern), _EXCEPTION)
 
 
 def _explain_words(model: str, text: str, at: str, *, is_any: bool) -> Finding | None:
@@ -195,7 +194,7 @@ def _explain_words(model: str, text: str, at: str, *, is_any: bool) -> Finding |
 
     With `is_any` any other exception has a general explanation.
     """
-    for pattern, words in (*_COMPILED, _ANY)[: None if is_any else len(_COMPILED)]:
+    for pattern, words in _COMPILED[: None if is_any else -1]:
         match = pattern.search(text)
         if match is not None:
             meaning = words.text.format(*match.groups(), at=at)

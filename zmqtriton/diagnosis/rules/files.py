@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import shlex
 import stat
@@ -142,10 +143,8 @@ def _is_missing(path: str) -> bool:
     """Return True if the file is missing, and not merely hidden from this user."""
     try:
         os.stat(path)
-    except FileNotFoundError:
-        return True
-    except OSError:
-        return False
+    except OSError as problem:
+        return problem.errno == errno.ENOENT
     return False
 
 

@@ -106,7 +106,7 @@ def _judge_group(group: _Group) -> Iterator[Finding]:
 
 
 def _read_memory_groups(pid: int, root: Path) -> Iterator[_Group]:
-    for group in _groups(pid, root, "memory"):
+    for group in enclosing_groups("memory", root / "proc", root / "sys/fs/cgroup", pid):
         limit = _number(group, "memory.max", "memory.limit_in_bytes")
         if limit is None:
             continue
@@ -165,10 +165,6 @@ def judge_cores(pid: int, instances: int, root: Path = ROOT) -> Iterator[Finding
             "More instances than cores help only where models wait for something else.",
             "zmqtriton-ctl stats",
         )
-
-
-def _groups(pid: int, root: Path, controller: str) -> Iterator[Path]:
-    return enclosing_groups(controller, root / "proc", root / "sys/fs/cgroup", pid)
 
 
 def _number(group: Path, *names: str) -> int | None:

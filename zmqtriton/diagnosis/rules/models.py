@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from importlib.util import find_spec
 from itertools import chain
@@ -43,12 +43,6 @@ from zmqtriton.config.positions import PositionIndex, locate, unknown_name_probl
 from zmqtriton.config.states import state_problems
 from zmqtriton.config.validation import config_problems, tensor_problems
 from zmqtriton.diagnosis.hooks import CONFIG, ENVIRONMENT, FILE, VERSION
-from zmqtriton.diagnosis.rules.problems import (
-    Findings,
-    to_problem,
-    to_warning,
-    warning,
-)
 from zmqtriton.environments.demand import (
     SERVER_ENVIRONMENT,
     EnvironmentSpec,
@@ -69,6 +63,49 @@ from zmqtriton_floor.errors import ZmqTritonError
 _AUTO_COMPLETE_NAME = b"auto_complete_config"
 #: Bytes of a file that are searched; larger files were not written by hand.
 _MAX_SOURCE_BYTES = 4 << 20
+
+
+@dataclass
+class Findings:
+    #: Errors, warnings and notes.
+    problems: list[Problem] = field(default_factory=list)
+
+    @property
+    def errors(self) -> list[Problem]:
+        """The problems that keep a server or a model from starting."""
+        return self._of(Severity.ERROR)
+
+    @property
+    def warnings(self) -> list[Problem]:
+        return self._of(Severity.WARNING)
+
+    @property
+    def notes(self) -> list[Problem]:
+        """Return advice about a model that works."""
+        return self._of(Severity.NOTE)
+
+    def _of(self, severity: Severity) -> list[Problem]:
+        return [problem for problem in self.problems if problem.severity is severity]
+
+
+def warning(text: str) -> Problem:
+    return Problem(text, severity=Severity.WARNING)
+
+
+def to_warning(problem: Problem) -> Problem:
+    return replace(problem, severity=Severity.WARNING)
+
+
+def locate_all(problems: Iterable[Problem], path: Path | None) -> list[Problem]:
+    """Return the problems with their places in the file."""
+    return [locate(problem, path) for problem in problems]
+
+
+def to_problem(error: ZmqTritonError, path: Path | None) -> Problem:
+    """Return the error that would end a load, with its place if that is known."""
+    if isinstance(error, ConfigError):
+        return locate(error.problem, path)
+    return Problem(error.text, error_number=error.number)
 
 
 @dataclass(frozen=True)

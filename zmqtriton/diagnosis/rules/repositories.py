@@ -31,11 +31,13 @@ from zmqtriton.diagnosis.facts.sources import SourceFact, check_sources
 from zmqtriton.diagnosis.hooks import CONFIGS
 from zmqtriton.diagnosis.rules.models import (
     CheckOptions,
+    Findings,
     ModelFindings,
     check_model,
+    locate_all,
     problems_of,
+    warning,
 )
-from zmqtriton.diagnosis.rules.problems import Findings, locate_all, warning
 from zmqtriton.findings import Severity
 from zmqtriton.repository.scan import (
     is_model_directory,
@@ -266,7 +268,8 @@ def _configured_members(config: Any, models: _CheckedModels) -> dict[str, Any]:
 
 def check_files(paths: Sequence[Path]) -> list[Problem]:
     """Return the problems of Python files that are models by themselves."""
-    facts = check_sources([*filter(_has_class, paths)])
+    # files that the stub runs itself, and no backend of an add-on
+    facts = check_sources([path for path in paths if path.is_file() and not models_in(path)[1]])
     return [
         *(Problem("there is no such file", path=str(each)) for each in paths if not each.is_file()),
         *(
@@ -277,11 +280,6 @@ def check_files(paths: Sequence[Path]) -> list[Problem]:
         ),
         *(problem for path in paths for problem in problems_of(path, may_call=True)),
     ]
-
-
-def _has_class(path: Path) -> bool:
-    """Return whether the stub runs a file itself, and no backend of an add-on."""
-    return path.is_file() and not models_in(path)[1]
 
 
 def _of_source(fact: SourceFact, text: str, path: Path, *, is_wrong: bool) -> Problem:

@@ -90,8 +90,7 @@ def _failure_findings(facts: Facts, counts: Sequence[Document]) -> Iterator[Find
     faults = sum(row.get("faults", 0) - _overdue(row) for row in counts)
     total = sum(map(Facts.answered, counts))
     last_s = failures[-1][0].get("time_s", facts.now_s) if failures else 0.0
-    is_past = facts.now_s - last_s > Facts.RECENT_S and faults < SMALL_SHARE * total
-    if facts.is_overview and is_past:
+    if _is_small(facts, faults, total, last_s):
         return
     if failures and "is not healthy" not in failures[-1][1]:
         share = _share(facts, faults, total) if faults else "requests failed"

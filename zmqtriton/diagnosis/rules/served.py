@@ -216,12 +216,15 @@ def _instance_findings(facts: Facts) -> Iterator[Finding]:
     has_given_up = not any(entry.get("state") == "READY" for entry in facts.entries)
     stubs = facts.stubs
     for stub in stubs:
-        if not stub.get("last_reason") or has_given_up or _is_long_back(facts, stub):
+        is_back = stub.get("state") == "READY"
+        # an overview need not name an instance that has died and runs again for long
+        age_s = facts.now_s - stub.get("started_s", facts.now_s)
+        is_past = is_back and facts.is_overview and age_s > Facts.RECENT_S
+        if not stub.get("last_reason") or has_given_up or is_past:
             continue
         reason = Facts.reason_of(stub)
         prefix = f"instance {stub['instance']} has died and {_fate(facts, stub)}: "
         finding = explain_reason(facts.model, reason, prefix)
-        is_back = stub.get("state") == "READY"
         if is_back and reason is not None and reason.kind in _FROM_OUTSIDE:
             again = f"zmqtriton-ctl restart {facts.word}"
             commands = tuple(each for each in finding.commands if each != again)
@@ -234,12 +237,6 @@ def _instance_findings(facts: Facts) -> Iterator[Finding]:
         yield Finding.warning(
             text, "Requests wait for the others.", f"zmqtriton-ctl status {facts.word}"
         )
-
-
-def _is_long_back(facts: Facts, stub: Document) -> bool:
-    """True for an instance that has died and runs again, if an overview need not name it."""
-    is_well = stub.get("state") == "READY" and facts.now_s - stub["started_s"] > Facts.RECENT_S
-    return facts.is_overview and is_well
 
 
 def _fate(facts: Facts, stub: Document) -> str:

@@ -52,19 +52,15 @@ def judge_units(
         if path is None:
             continue
         settings = _read_settings(path, root)
-        yield from _judge_run(path, "" if is_running else _failure_in(ask(name)))
+        if not is_running and (failure := _failure_in(ask(name))):
+            yield Finding.error(
+                f"{path} does not stay up: its last run ended with {failure}",
+                "The last lines of its log say why. Where one model cannot be loaded, "
+                "--exit-on-error=false serves the others.",
+                "journalctl -u zmqtriton -n 30",
+            )
         yield from _judge_program(path, settings.get("ExecStart", ""), root)
         yield from _judge_settings(path, settings, options)
-
-
-def _judge_run(path: Path, failure: str) -> Iterator[Finding]:
-    if failure:
-        yield Finding.error(
-            f"{path} does not stay up: its last run ended with {failure}",
-            "The last lines of its log say why. Where one model cannot be loaded, "
-            "--exit-on-error=false serves the others.",
-            "journalctl -u zmqtriton -n 30",
-        )
 
 
 def _failure_in(properties: str) -> str:

@@ -5,7 +5,6 @@ Knows no transport.
 
 from __future__ import annotations
 
-import logging
 import os
 from collections.abc import Callable
 
@@ -20,8 +19,6 @@ from zmqtriton_frontends.grpc_api.handlers import table
 from zmqtriton_frontends.grpc_api.inference.gradual_parsing import tensors_at
 from zmqtriton_frontends.process.ledger import Ledger
 from zmqtriton_frontends.tensors.arena_body import ArenaBody, ArenaBuffer, ByteBudget
-
-_log = logging.getLogger(__name__)
 
 #: Largest text of a status, in bytes: it travels in the trailers, and clients drop trailers of
 #: more than 8 KiB with an error of their own; a traceback must not become that.
