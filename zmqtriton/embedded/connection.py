@@ -5,13 +5,15 @@ The guest sends the requests, and receives their responses.
 
 from __future__ import annotations
 
+import asyncio
 import json
 import math
 import os
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
+from concurrent.futures import Future
 from concurrent.futures import TimeoutError as FutureTimeoutError
-from contextlib import AbstractContextManager, suppress
+from contextlib import AbstractContextManager, contextmanager, suppress
 from typing import Any, Protocol, TypeVar
 
 import numpy as np
@@ -19,10 +21,12 @@ import numpy as np
 from zmqtriton import addons
 from zmqtriton.control_client import ServerIdentity, ServerSelector, own_name
 from zmqtriton.embedded.guest import Guest
+from zmqtriton.embedded.guest_sink import Coming, GuestSink
 from zmqtriton.embedded.model import Model
 from zmqtriton.embedded.own_inputs import array_over
+from zmqtriton.embedded.requests import InferenceRequest, InferenceResponse
 from zmqtriton_floor.descriptions import described
-from zmqtriton_floor.errors import Unavailable, Unsupported, ZmqTritonError
+from zmqtriton_floor.errors import DeadlineExceeded, Unavailable, Unsupported, ZmqTritonError
 from zmqtriton_floor.settings.offers import Hook
 from zmqtriton_frontends.gateway.control_calls import on_behalf_of
 from zmqtriton_frontends.gateway.gateway import Gateway
@@ -35,11 +39,149 @@ _LOOK_S = 0.005
 _UNBIND_WITHIN_S = 30.0
 #: Text in the server's copy of a bound model, for a reader who looks for the code there.
 _BOUND = "# Model '{name}' is bound by process {pid}, which has its code and runs it.\n"
+_LATE = "the request's deadline has passed"
 
 
 class Scraper(Protocol):
     async def scrape(self) -> str:
         """Return the text of the page of metrics."""
+
+
+class GuestChannel:
+    """The way to the models of a server that this process takes part in."""
+
+    def __init__(self, guest: Guest) -> None:
+        self._guest = guest
+
+    def infer(self, model: str, version: str, request: InferenceRequest) -> Responses:
+        return Responses(self._guest, model, version, request)
+
+    def async_infer(self, model: str, version: str, request: InferenceRequest) -> AsyncResponses:
+        return AsyncResponses(self.infer(model, version, request))
+
+    def is_ready(self, model: str, version: str) -> bool:
+        catalogue = self._guest.gateway.catalogue
+
+        def ask() -> bool:
+            try:
+                return catalogue.is_model_ready(model, version)
+            except ZmqTritonError:
+                return False
+
+        return self._guest.ask(ask)
+
+    def metadata(self, model: str, version: str) -> dict[str, Any]:
+        catalogue = self._guest.gateway.catalogue
+        return self._guest.ask(lambda: catalogue.metadata(model, version))
+
+    def config(self, model: str, version: str) -> dict[str, Any]:
+        catalogue = self._guest.gateway.catalogue
+        return self._guest.ask(lambda: catalogue.find(model, version).config)
+
+    def statistics(self, model: str, version: str) -> dict[str, Any]:
+        async def ask() -> dict[str, Any]:
+            gateway = self._guest.gateway
+            gateway.catalogue.check_counted(model, version)
+            return await gateway.statistics(model, int(version or -1))
+
+        return self._guest.wait(ask())
+
+
+class Responses(Iterator[InferenceResponse], AbstractContextManager["Responses"]):
+    """The responses to one request, for a thread."""
+
+    def __init__(self, guest: Guest, name: str, version: str, request: InferenceRequest) -> None:
+        """Send the request. Raises Unavailable without a connection."""
+        self._name = name
+        within_s = request.deadline_s
+        self._guest = guest
+        self._until_s = None if within_s is None else time.monotonic() + within_s
+        #: The next response; None when there is nothing more to come.
+        self.coming: Coming | None = None
+        request, kept = guest.own(name, version, request)
+        self._stream = GuestSink(guest.entrance, name, version, request, kept, guest.streams)
+        self._await(self._stream.begin)
+
+    def __repr__(self) -> str:
+        return f"<Responses of '{self._name}': take them by `for`, or the next one by next()>"
+
+    def __next__(self) -> InferenceResponse:
+        if self.coming is None:
+            raise StopIteration
+        with self.receiving():
+            response = self.coming.result(self.left_s())
+        self.proceed(response)
+        if response is None:
+            raise StopIteration
+        return response
+
+    @contextmanager
+    def receiving(self) -> Iterator[None]:
+        """Cancel the request if waiting for its next response raises."""
+        try:
+            yield
+        except (FutureTimeoutError, asyncio.TimeoutError, DeadlineExceeded):
+            self.close()
+            raise TimeoutError(_LATE) from None
+        except BaseException:
+            self.close()
+            raise
+
+    def left_s(self) -> float | None:
+        """Return the time that is left for the responses; None without a deadline."""
+        return None if self._until_s is None else max(0.0, self._until_s - time.monotonic())
+
+    def proceed(self, response: InferenceResponse | None) -> None:
+        """Request the response after this one, unless this is the last."""
+        self.coming = None
+        if response is not None and not response.final:
+            self._await(self._stream.proceed)
+
+    def _await(self, ask: Callable[[Coming], None]) -> None:
+        """Have the stream get the next response. Raises Unavailable without a connection."""
+        coming: Coming = Future()
+        self._guest.soon(ask, coming)
+        self.coming = coming
+
+    def close(self) -> None:
+        """Cancel the request, if it is not answered."""
+        if self.coming is not None:
+            self.coming = None
+            with suppress(ZmqTritonError):  # with the connection everything ends
+                self._guest.soon(self._stream.close)
+
+    def __exit__(self, *error: object) -> None:
+        self.close()
+
+    def __del__(self) -> None:
+        if hasattr(self, "_stream"):
+            self.close()
+
+
+class AsyncResponses(AsyncIterator[InferenceResponse]):
+    """The responses to one request, for a coroutine of any event loop."""
+
+    def __init__(self, responses: Responses) -> None:
+        self._responses = responses
+
+    async def __anext__(self) -> InferenceResponse:
+        responses = self._responses
+        if responses.coming is None:
+            raise StopAsyncIteration
+        with responses.receiving():
+            coming = asyncio.shield(asyncio.wrap_future(responses.coming))
+            response = await asyncio.wait_for(coming, responses.left_s())
+        responses.proceed(response)
+        if response is None:
+            raise StopAsyncIteration
+        return response
+
+    def close(self) -> None:
+        """Cancel the request, if it is not answered."""
+        self._responses.close()
+
+    async def aclose(self) -> None:
+        self.close()
 
 
 #: Returns the function that a program calls as `zmqtriton.connect().MODEL(…)`, or None.
@@ -167,7 +309,7 @@ class Connection(AbstractContextManager["Connection"]):
     def model(self, name: str, version: int | str = "") -> Model:
         """Return a model, which need not be there yet."""
         which = "" if version in (-1, "") else str(version)
-        return Model(self._guest, name, which)
+        return Model(GuestChannel(self._guest), name, which)
 
     def models(self, *, ready: bool = False) -> list[dict[str, Any]]:
         """Return the repository index: name, version, state and reason of each version."""

@@ -1,125 +1,44 @@
-"""A model of a server that this process takes part in, and the responses to its requests."""
+"""A model of a server, which this process calls through a channel."""
 
 from __future__ import annotations
 
-import asyncio
-import time
-from collections.abc import AsyncIterator, Callable, Iterator, Mapping
-from concurrent.futures import Future
-from concurrent.futures import TimeoutError as FutureTimeoutError
-from contextlib import AbstractContextManager, contextmanager, suppress
-from typing import Any
+from collections.abc import AsyncIterator, Iterator, Mapping
+from typing import Any, Protocol
 
-from zmqtriton.embedded.guest import Guest
-from zmqtriton.embedded.guest_sink import Coming, GuestSink
 from zmqtriton.embedded.requests import InferenceRequest, InferenceResponse, merged
-from zmqtriton_floor.errors import DeadlineExceeded, ZmqTritonError
-
-_LATE = "the request's deadline has passed"
 
 
-class Responses(Iterator[InferenceResponse], AbstractContextManager["Responses"]):
-    """The responses to one request, for a thread."""
+class ModelChannel(Protocol):
+    """The way to the models of one server. The version "" is the newest loaded one."""
 
-    def __init__(self, guest: Guest, name: str, version: str, request: InferenceRequest) -> None:
-        """Send the request. Raises Unavailable without a connection."""
-        self._name = name
-        within_s = request.deadline_s
-        self._guest = guest
-        self._until_s = None if within_s is None else time.monotonic() + within_s
-        #: The next response; None when there is nothing more to come.
-        self.coming: Coming | None = None
-        request, kept = guest.own(name, version, request)
-        self._stream = GuestSink(guest.entrance, name, version, request, kept, guest.streams)
-        self._await(self._stream.begin)
+    def infer(
+        self, model: str, version: str, request: InferenceRequest
+    ) -> Iterator[InferenceResponse]:
+        """Send a request, and iterate over the responses."""
 
-    def __repr__(self) -> str:
-        return f"<Responses of '{self._name}': take them by `for`, or the next one by next()>"
+    def async_infer(
+        self, model: str, version: str, request: InferenceRequest
+    ) -> AsyncIterator[InferenceResponse]:
+        """Send a request, and iterate over the responses in a coroutine."""
 
-    def __next__(self) -> InferenceResponse:
-        if self.coming is None:
-            raise StopIteration
-        with self.receiving():
-            response = self.coming.result(self.left_s())
-        self.proceed(response)
-        if response is None:
-            raise StopIteration
-        return response
+    def is_ready(self, model: str, version: str) -> bool:
+        """True if the model could execute a request now."""
 
-    @contextmanager
-    def receiving(self) -> Iterator[None]:
-        """Cancel the request if waiting for its next response raises."""
-        try:
-            yield
-        except (FutureTimeoutError, asyncio.TimeoutError, DeadlineExceeded):
-            self.close()
-            raise TimeoutError(_LATE) from None
-        except BaseException:
-            self.close()
-            raise
+    def metadata(self, model: str, version: str) -> dict[str, Any]:
+        """Return the model's metadata in the protocol's form."""
 
-    def left_s(self) -> float | None:
-        """Return the time that is left for the responses; None without a deadline."""
-        return None if self._until_s is None else max(0.0, self._until_s - time.monotonic())
+    def config(self, model: str, version: str) -> dict[str, Any]:
+        """Return the model's configuration as the protocol has it."""
 
-    def proceed(self, response: InferenceResponse | None) -> None:
-        """Request the response after this one, unless this is the last."""
-        self.coming = None
-        if response is not None and not response.final:
-            self._await(self._stream.proceed)
-
-    def _await(self, ask: Callable[[Coming], None]) -> None:
-        """Have the stream get the next response. Raises Unavailable without a connection."""
-        coming: Coming = Future()
-        self._guest.soon(ask, coming)
-        self.coming = coming
-
-    def close(self) -> None:
-        """Cancel the request, if it is not answered."""
-        if self.coming is not None:
-            self.coming = None
-            with suppress(ZmqTritonError):  # with the connection everything ends
-                self._guest.soon(self._stream.close)
-
-    def __exit__(self, *error: object) -> None:
-        self.close()
-
-    def __del__(self) -> None:
-        if hasattr(self, "_stream"):
-            self.close()
-
-
-class AsyncResponses(AsyncIterator[InferenceResponse]):
-    """The responses to one request, for a coroutine of any event loop."""
-
-    def __init__(self, responses: Responses) -> None:
-        self._responses = responses
-
-    async def __anext__(self) -> InferenceResponse:
-        responses = self._responses
-        if responses.coming is None:
-            raise StopAsyncIteration
-        with responses.receiving():
-            coming = asyncio.shield(asyncio.wrap_future(responses.coming))
-            response = await asyncio.wait_for(coming, responses.left_s())
-        responses.proceed(response)
-        if response is None:
-            raise StopAsyncIteration
-        return response
-
-    def close(self) -> None:
-        """Cancel the request, if it is not answered."""
-        self._responses.close()
-
-    async def aclose(self) -> None:
-        self.close()
+    def statistics(self, model: str, version: str) -> dict[str, Any]:
+        """Return the model's counters in the protocol's form."""
 
 
 class Model:
     """A model of a server, by name and version; "" means the newest that is loaded."""
 
-    def __init__(self, guest: Guest, name: str, version: str = "") -> None:
-        self._guest = guest
+    def __init__(self, channel: ModelChannel, name: str, version: str = "") -> None:
+        self._channel = channel
         self.name = name
         self.version = version
 
@@ -146,8 +65,7 @@ class Model:
         request. Raises the server's error where there is no response, and TimeoutError when the
         request's deadline has passed.
         """
-        whole = merged(request, inputs, options)
-        return Responses(self._guest, self.name, self.version, whole)
+        return self._channel.infer(self.name, self.version, merged(request, inputs, options))
 
     def async_infer(
         self,
@@ -160,31 +78,19 @@ class Model:
 
         Over a socket, the loop must be one of the connection's thread.
         """
-        whole = merged(request, inputs, options)
-        return AsyncResponses(Responses(self._guest, self.name, self.version, whole))
+        return self._channel.async_infer(self.name, self.version, merged(request, inputs, options))
 
     # ------------------------------------------------------------- the model
 
     def is_ready(self) -> bool:
         """True if the model could execute a request now."""
-
-        def ask() -> bool:
-            try:
-                return self._guest.gateway.catalogue.is_model_ready(self.name, self.version)
-            except ZmqTritonError:
-                return False
-
-        return self._guest.ask(ask)
+        return self._channel.is_ready(self.name, self.version)
 
     def metadata(self) -> dict[str, Any]:
-        """Return the model's metadata in the protocol's form."""
-        catalogue = self._guest.gateway.catalogue
-        return self._guest.ask(lambda: catalogue.metadata(self.name, self.version))
+        return self._channel.metadata(self.name, self.version)
 
     def config(self) -> dict[str, Any]:
-        """Return the model's configuration as the protocol has it."""
-        catalogue = self._guest.gateway.catalogue
-        return self._guest.ask(lambda: catalogue.find(self.name, self.version).config)
+        return self._channel.config(self.name, self.version)
 
     @property
     def batch_ready(self) -> bool:
@@ -192,11 +98,4 @@ class Model:
         return int(self.config().get("max_batch_size", 0)) > 0
 
     def statistics(self) -> dict[str, Any]:
-        """Return the model's counters in the protocol's form."""
-
-        async def ask() -> dict[str, Any]:
-            gateway = self._guest.gateway
-            gateway.catalogue.check_counted(self.name, self.version)
-            return await gateway.statistics(self.name, int(self.version or -1))
-
-        return self._guest.wait(ask())
+        return self._channel.statistics(self.name, self.version)

@@ -89,7 +89,7 @@ class Server(Connection):
         deadline_s = time.monotonic() + timeout_s
         try:
             self._guest = self._join(deadline_s)
-            while wait_until_ready and not (self.ready and self.control("is_open")):
+            while wait_until_ready and not (self.ready and self._is_open()):
                 self._check(deadline_s)
                 time.sleep(_LOOK_S)
         except BaseException:
@@ -147,15 +147,25 @@ class Server(Connection):
             except (NoServerError, Unavailable):
                 time.sleep(_LOOK_S)  # it is not there yet, or there no more
 
+    def _is_open(self) -> bool:
+        """True once clients can connect, or if the server has no ports."""
+        return bool(self.control("is_open"))
+
     def _check(self, deadline_s: float) -> None:
         assert self._process is not None
         status = self._process.poll()
         if status is not None:
             raise Unavailable(f"the server has ended with {status}; its log says why")
         if time.monotonic() > deadline_s:
-            # what it still lacks, in its own words, if it can be asked
-            lack = f": {self.control('identity')['ready']}" if hasattr(self, "_guest") else ""
-            raise Unavailable(f"the server is not ready in time, raise timeout_s{lack}")
+            raise Unavailable(
+                f"the server is not ready in time, raise timeout_s{self._describe_progress()}"
+            )
+
+    def _describe_progress(self) -> str:
+        """Return the server's own words for what it still lacks; "" before it can be asked."""
+        if not hasattr(self, "_guest"):
+            return ""
+        return f": {self.control('identity')['ready']}"
 
 
 def _command_words(options: Mapping[str, Any]) -> Iterator[str]:
