@@ -163,7 +163,8 @@ def test_more_options_leave_the_tests_quick() -> None:
 
 @pytest.mark.extra("functions", "jobs", "openai", "routes", "web_sockets")
 def test_extras_that_need_one_are_left_out_with_it() -> None:
-    assert ["functions", "jobs", "openai", "routes"] == core_alone.with_those_that_need(["routes"])
+    left_out = core_alone.with_those_that_need(["routes"])
+    assert ["functions", "jobs", "openai", "routes", "tuning"] == left_out
     assert ["jobs", "openai", "web_sockets"] == core_alone.with_those_that_need(["web_sockets"])
 
 

@@ -42,7 +42,7 @@ class Reports:
             checked = checked.with_stages(stages)
         form = form.strip().lower() if form is not None and self._may_know(header) else ""
         report = partial(self._report, checked.model, form, stages)
-        return checked._replace(reports=(*checked.reports, report))
+        return checked.with_report(report)
 
     async def _report(
         self, model: ModelVersion, form: str, stages: stage_times.Stages | None

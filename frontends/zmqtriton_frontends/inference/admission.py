@@ -163,6 +163,13 @@ class CheckedRequest(NamedTuple):
             observer = Observers(self.observer, observer)
         return self._replace(observer=observer)
 
+    def with_report(self, report: Report) -> CheckedRequest:
+        """Return the request with one more report, which adds headers to its response.
+
+        A step of an add-on calls this (docs/guides/extending.md).
+        """
+        return self._replace(reports=(*self.reports, report))
+
     @property
     def begins_sequence(self) -> bool:
         return bool(self.options.flags & SEQUENCE_START) and self.model.has_sequences

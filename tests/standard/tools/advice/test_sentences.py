@@ -40,6 +40,7 @@ UNFOLLOWED: dict[str, str] = {
     "More instances make the queue shorter; a lower --max-requests refuses earlier.": _MEMORY,
     "Replace the instances, so that numeric libraries start": _CORES,
     "Without MPS, the processes on a GPU take turns.": _GPU,
+    "Install the system's package that has it": "needs a machine without a library of the system",
     # -- doctor
     "Have fewer instances (`instance_group.count`), or a lower": _CORES,
     "Look after that file system; a server goes on": "needs a file system that hangs",
