@@ -153,6 +153,10 @@ class InstanceHost:
                     threading.Thread(target=self._renew, args=(message,), daemon=True).start()
                 elif type(message) is wire.Call:
                     self._start(message, descriptors)
+                elif type(message) is wire.ThreadEnded:
+                    with self._lock:
+                        hung = {each for each in self._running if each.serial == message.serial}
+                        self._running -= hung
                 elif type(message) is wire.Finalize:
                     self._is_ending = True
             if self._lifeline.ended:

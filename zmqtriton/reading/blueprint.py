@@ -155,8 +155,9 @@ class Blueprint:
     ensemble: EnsembleBlueprint | None = None
     #: Maximum seconds of the load of an instance; 0 is no limit.
     max_load_s: float = 0.0
-    #: "forks" or "threads" of a process that has loaded it; "" if each instance loads it.
+    #: Its hosting (`hosting.Hosting`).
     instances: str = ""
+    why_no_adopt: str = ""
     #: The pause before an instance is tried again that was given up; 0 if it is not.
     retry_after_s: float = 0.0
     #: Quota of its processes.

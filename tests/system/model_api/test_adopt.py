@@ -57,9 +57,9 @@ class TritonPythonModel:
 
 
 class Model:
-    def __init__(self, server: Server, name: str) -> None:
+    def __init__(self, server: Server, name: str, config: str = "", code: str = CODE) -> None:
         self.server, self.name = server, name
-        self.directory = server.write_model(name, CONFIG, CODE) / "1"
+        self.directory = server.write_model(name, config or CONFIG, code) / "1"
         (self.directory / "helper.py").write_text("WORD = 'one'")
         self.load()
 

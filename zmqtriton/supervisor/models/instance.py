@@ -16,7 +16,7 @@ from typing import Any, Protocol
 from zmqtriton.environments.demand import Environment
 from zmqtriton.reading.blueprint import Blueprint, InstanceSlot
 from zmqtriton.supervisor import states
-from zmqtriton.supervisor.actions import Assignment, Send, Signal, SpawnStub, Template
+from zmqtriton.supervisor.actions import Assignment, GiveUpThread, Send, Signal, SpawnStub, Template
 from zmqtriton.supervisor.backoff import MAX_DEATHS, PROVEN_AFTER_S, Backoff
 from zmqtriton.supervisor.finalize_turns import FinalizeTurns
 from zmqtriton.supervisor.plan import Plan, PlanTimer
@@ -132,8 +132,9 @@ class StubPlace:
         #: Number of deaths before and since it was given up; 0 if it is not given up.
         self._deaths_when_given_up = 0
         self._stated_reason: Reason | None = None
-        #: True if it is one of several threads of a process; true if its stack was requested.
-        self._is_thread = self._was_stack_requested = False
+        #: True if it is one of several threads of a process, of a process with earlier code; true
+        #: if its stack was requested.
+        self._is_thread = self._adopts = self._was_stack_requested = False
         self._timer: PlanTimer | None = None
         self._ready_at_s = math.inf
         #: True once the broker has reported that its first execution has ended.
@@ -234,6 +235,7 @@ class StubPlace:
         assignment = owner.place(self)
         template = owner.choose_template(assignment)
         self._is_thread = template is not None and template.has_threads
+        self._adopts = self._is_thread and template is not None and template.origin > 0
         self._plan.enqueue(
             SpawnStub(
                 self.serial,
@@ -290,7 +292,11 @@ class StubPlace:
 
     def _on_kill_requested(self, event: states.KillRequested) -> None:
         # A stub's own report is worth more than the reason for which it is killed.
-        if event.can_dump_stack and not self._stated_reason:
+        if self._adopts and self._ready_at_s == math.inf:
+            # a kill would end the earlier code, which serves in the same process
+            reason = self._stated_reason or event.reason
+            self._plan.enqueue(GiveUpThread(self.serial, reason))
+        elif event.can_dump_stack and not self._stated_reason:
             # Python writes the stack before it dies of this signal.
             self._was_stack_requested = True
             self._plan.enqueue(Signal(self.serial, int(signal.SIGABRT)))
