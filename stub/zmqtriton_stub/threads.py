@@ -11,6 +11,7 @@ it, and adopt from the earlier instances of their names (renewal.py).
 from __future__ import annotations
 
 import faulthandler
+import gc
 import json
 import os
 import signal
@@ -179,6 +180,7 @@ class InstanceHost:
         request = json.loads(call.arguments)
         origin = self.find_code(request["origin"])
         with self._renewing:
+            gc.collect()  # earlier modules are in cycles, and may have large objects
             code, why = renew(wire.LoadModel(*request["load"]), origin.loaded, self._template.tell)
             if code is not None:
                 self._codes = {request["origin"]: origin, call.id: code}

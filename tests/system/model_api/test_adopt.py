@@ -83,7 +83,9 @@ class Model:
     def edit(self, before: str, after: str, file: str = "model.py") -> None:
         path = self.directory / file
         assert before in path.read_text()
-        path.write_text(path.read_text().replace(before, after))
+        draft = path.with_suffix(".draft")
+        draft.write_text(path.read_text().replace(before, after))
+        draft.replace(path)
 
     def load(self, error: str = "") -> None:
         said = self.server.control_model("load", self.name)

@@ -292,7 +292,7 @@ class StubPlace:
 
     def _on_kill_requested(self, event: states.KillRequested) -> None:
         # A stub's own report is worth more than the reason for which it is killed.
-        if self._adopts and self._ready_at_s == math.inf:
+        if self._adopts and self.state is InstanceState.LOADING:
             # a kill would end the earlier code, which serves in the same process
             reason = self._stated_reason or event.reason
             self._plan.enqueue(GiveUpThread(self.serial, reason))
