@@ -29,9 +29,10 @@ from zmqtriton_stub.api.tensor import set_memory
 from zmqtriton_stub.fork_server import freeze
 from zmqtriton_stub.forks.hooks import Forks
 from zmqtriton_stub.instance import StubInstance
+from zmqtriton_stub.memory import device_span
 from zmqtriton_stub.memory.tensor_memory import TensorMemory
 from zmqtriton_stub.model import PythonModel
-from zmqtriton_stub.own_process import OwnProcess, take_priority
+from zmqtriton_stub.own_process import OwnProcess, see_own_gpu, take_priority
 from zmqtriton_stub.process import AttributedOutput
 from zmqtriton_stub.renewal import Renewed, renew
 from zmqtriton_stub.template import load_once
@@ -59,7 +60,7 @@ def run(descriptor: int, model: str) -> int:
         setattr(sys, name, _ThreadOutput(getattr(sys, name)))
     set_memory(_make_bytes)
     _pass_on_to_threads()
-    loaded = load_once(lifeline, lambda before: None)
+    loaded = load_once(lifeline, lambda before: None, see_own_gpu)
     if loaded is None:
         return 1
     freeze()
@@ -273,6 +274,10 @@ class _Surroundings(OwnProcess):
         _own.memory = memory
         self.forks = forks = Forks(instance, bootstrap, memory)
         self._host.forks.add(forks)
+
+    def see_own_gpu(self, load: wire.LoadModel) -> wire.LoadModel:
+        """Return the load with CUDA's number of the GPU, if this process sees only that one."""
+        return load if device_span.only_gpu is None else load._replace(device=0)
 
     def model_class(self, load: wire.LoadModel, instance: StubInstance) -> Any:
         self.predecessor = self._code.choose_predecessor(self._host.models.get(load.instance))

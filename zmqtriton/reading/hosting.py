@@ -12,12 +12,7 @@ from typing import Any, NamedTuple
 
 from zmqtriton.config.backends import PYTHON
 from zmqtriton.config.instances import THREADS
-from zmqtriton.config.parameters import (
-    CUDA_VISIBLE_DEVICES,
-    INSTANCES,
-    kind_of_instances,
-    parameter_text,
-)
+from zmqtriton.config.parameters import INSTANCES, kind_of_instances, parameter_text
 
 _ADOPT = b"def adopt("
 
@@ -49,8 +44,6 @@ def choose_hosting(config: Any, count: int, files: Iterable[str]) -> Hosting:
         why = f"{INSTANCES} is '{named}'"
     elif count > 1:
         why = f"each of its {count} instances has its own process: set {INSTANCES} to 'threads'"
-    elif parameter_text(config, CUDA_VISIBLE_DEVICES):
-        why = f"it has the parameter {CUDA_VISIBLE_DEVICES}"
     else:
         return Hosting(THREADS)
     return Hosting(kind, f"adopt() is not used: {why}")
