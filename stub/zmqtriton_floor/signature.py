@@ -67,7 +67,7 @@ def config_parameter(config: Mapping[str, Any], name: str) -> str:
 
 
 def sees_own_gpu(value: str) -> bool:
-    """Return whether CUDA_VISIBLE_DEVICES as a parameter is for the server: own GPUs, or slices."""
+    """Return whether CUDA_VISIBLE_DEVICES of a model means own GPUs for instances, or slices."""
     return value == "instance" or value.startswith("MIG-")
 
 

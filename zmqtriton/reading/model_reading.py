@@ -64,8 +64,7 @@ from zmqtriton.reading.blueprint import (
     VersionBlueprint,
 )
 from zmqtriton.reading.blueprints import finish_reading, finished_config
-from zmqtriton.reading.hosting import are_instances_bound, choose_hosting
-from zmqtriton.reading.instance_slots import expected_slots
+from zmqtriton.reading.instance_slots import are_instances_bound, choose_kind, expected_slots
 from zmqtriton.reading.plain import ModelReading, SourceText
 from zmqtriton.reading.python_settings import check_settings
 from zmqtriton.repository.agents import agent_problems
@@ -243,7 +242,7 @@ class ModelReader:
         of_backend = code_fingerprint(runtime.file.parent) if runtime else ""
         expected = expected_slots(config, self._host)
         of_environment = environment.fingerprint if isinstance(environment, EnvironmentSpec) else ""
-        hosting = choose_hosting(config, len(expected), [v.path for v in versions.values()])
+        kind, why_no_adopt = choose_kind(config, len(expected), [v.path for v in versions.values()])
         blueprint = Blueprint(
             name=scanned.name,
             directory=str(scanned.path.absolute()),
@@ -252,9 +251,7 @@ class ModelReader:
             config=to_json(config),
             first_slot=expected[0],
             other_slots=expected[1:],
-            versions=with_fingerprints(
-                versions, config, scanned, (*environment, hosting.instances), of_backend
-            ),
+            versions=with_fingerprints(versions, config, scanned, (*environment, kind), of_backend),
             final_config=None
             if ensemble or self._auto_complete
             else finished_config(config, files),
@@ -263,8 +260,8 @@ class ModelReader:
             can_load_in_parallel=os.environ.get("TRITON_PARALLEL_INSTANCE_LOADING") != "0",
             ensemble=ensemble,
             max_load_s=load_timeout_s(config),
-            instances=hosting.instances,
-            why_no_adopt=hosting.why_no_adopt,
+            instances=kind,
+            why_no_adopt=why_no_adopt,
             retry_after_s=self._options.instance_retry_secs,
             quota=quota_of(config, self._usual_quota),
             add_on_settings=known_parameters.read(config),
