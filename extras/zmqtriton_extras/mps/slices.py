@@ -1,6 +1,6 @@
-"""Slices of GPUs (MIG): those of this machine by NVIDIA's library, and those that a model names.
+"""Slices of GPUs (MIG): lists those of this machine, and compares models with them.
 
-Has not run on a GPU yet: tests have a library that answers as its manual says.
+Asks NVIDIA's library. Has not run on a GPU yet: in tests, a stand-in answers as the manual says.
 """
 
 from __future__ import annotations
@@ -42,13 +42,13 @@ def list_slices(find: Callable[[], Sequence[Gpu]] | None = None) -> list[Slice]:
 
 def _slices_of(gpu: Gpu, number: int) -> Iterator[Slice]:
     with gpu.opened() as (nvml, device):
-        is_on, later, most = ctypes.c_uint(), ctypes.c_uint(), ctypes.c_uint()
+        is_on, later, limit = ctypes.c_uint(), ctypes.c_uint(), ctypes.c_uint()
         get_mode = getattr(nvml, "nvmlDeviceGetMigMode", None)  # since driver 450
         if get_mode is None or get_mode(device, ctypes.byref(is_on), ctypes.byref(later)):
             return
-        if not is_on.value or nvml.nvmlDeviceGetMaxMigDeviceCount(device, ctypes.byref(most)):
+        if not is_on.value or nvml.nvmlDeviceGetMaxMigDeviceCount(device, ctypes.byref(limit)):
             return
-        for place in range(most.value):
+        for place in range(limit.value):
             own = ctypes.c_void_p()
             get = nvml.nvmlDeviceGetMigDeviceHandleByIndex
             if not get(device, ctypes.c_uint(place), ctypes.byref(own)):  # else it is free
@@ -69,7 +69,7 @@ def named_slices(config: Any) -> list[str]:
 
 
 def notes_of_configs(configs: Mapping[str, Any]) -> Iterator[tuple[str, Problem]]:
-    """Compare the slices that models name with those of this machine, and with their instances."""
+    """Compare the slices of models with those of this machine and with the instances."""
     named = {name: slices for name, config in configs.items() if (slices := named_slices(config))}
     if not named:
         return

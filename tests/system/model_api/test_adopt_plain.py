@@ -14,7 +14,7 @@ import psutil
 import pytest
 
 from tests.standard.ctl.system.commands import OPTION, ctl
-from tests.support.scripted import string_parameter
+from tests.support.scripted import extend_config, string_parameter
 from tests.support.server import Server, tensor
 from tests.support.waiting import eventually
 from tests.system.model_api import test_adopt
@@ -241,6 +241,16 @@ def test_the_reason_why_nothing_is_adopted_is_told(
     assert (False, True) == (model.kept()[0], why in model.kept()[1])
     assert why in ctl(model.server, "explain", model.name).stdout
     assert not model.hosts()
+
+
+def test_more_than_code_has_changed(serve: Callable[..., Model]) -> None:
+    model = serve()
+    extend_config(model.server, model.name, string_parameter("unrelated", "1"))
+    model.load()
+
+    assert (False, "adopt() is for a change of code alone, of the version that serves") == (
+        model.kept()
+    )
 
 
 def test_a_class_that_gets_adopt_is_loaded_again_once(serve: Callable[..., Model]) -> None:
