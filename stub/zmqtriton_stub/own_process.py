@@ -40,14 +40,14 @@ def see_own_gpu(load: wire.LoadModel) -> wire.LoadModel:
     An instance on the CPU sees no GPU, and an instance of KIND_MODEL, which chooses by itself, sees
     all. The parameter may also list slices of a GPU (MIG), for the instances in turn.
     """
-    asked = config_parameter(json.loads(load.config), _VARIABLE)
-    if not sees_own_gpu(asked) or load.kind == "MODEL":
+    value = config_parameter(json.loads(load.config), _VARIABLE)
+    if not sees_own_gpu(value) or load.kind == "MODEL":
         return load
     # the server's numbers are positions in its list, or else go by the bus
     number, visible = load.device, os.environ.get(_VARIABLE)
-    if asked != "instance":
-        place, visible = load.instance.rpartition("_")[2], asked
-        number = (int(place) if place.isdecimal() else 0) % (asked.count(",") + 1)
+    if value != "instance":
+        place, visible = load.instance.rpartition("_")[2], value
+        number = (int(place) if place.isdecimal() else 0) % (value.count(",") + 1)
     entry = str(number) if visible is None else visible.split(",")[number].strip()
     os.environ[_VARIABLE] = entry if load.kind == "GPU" else ""
     os.environ.setdefault("CUDA_DEVICE_ORDER", "PCI_BUS_ID")

@@ -157,8 +157,7 @@ class InstanceHost:
                     self._start(message, descriptors)
                 elif type(message) is wire.ThreadEnded:
                     with self._lock:
-                        hung = {each for each in self._running if each.serial == message.serial}
-                        self._running -= hung
+                        self._running -= {t for t in self._running if t.serial == message.serial}
                 elif type(message) is wire.Finalize:
                     self._is_ending = True
             if self._lifeline.ended:

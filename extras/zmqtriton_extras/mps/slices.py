@@ -1,4 +1,4 @@
-"""Slices of GPUs (MIG): lists those of this machine, and compares models with them.
+"""Slices of GPUs (MIG): lists the slices of this machine, and compares models with them.
 
 Asks NVIDIA's library. Has not run on a GPU yet: in tests, a stand-in answers as the manual says.
 """
@@ -69,7 +69,7 @@ def named_slices(config: Any) -> list[str]:
 
 
 def notes_of_configs(configs: Mapping[str, Any]) -> Iterator[tuple[str, Problem]]:
-    """Compare the slices of models with those of this machine and with the instances."""
+    """Compare the slices that models name with the machine's, and with the instances."""
     named = {name: slices for name, config in configs.items() if (slices := named_slices(config))}
     if not named:
         return

@@ -166,8 +166,8 @@ class Generation:
         """Start its instances, if need be when those of others have ended."""
         slots = self.planned_slots
         if self.predecessor is not None:
-            is_asked = self.blueprint.instances == THREADS
-            self._record_no_adopt(self.blueprint, _MORE_CHANGED if is_asked else "")
+            has_threads = self.blueprint.instances == THREADS
+            self._record_no_adopt(self.blueprint, _MORE_CHANGED if has_threads else "")
         if self._introductions.resources.instance_limit.is_room_coming(len(slots)):
             self._plan.tell(self._start_when_there_is_room(slots))
         elif self._claim(slots):

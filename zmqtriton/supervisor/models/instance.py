@@ -132,9 +132,9 @@ class StubPlace:
         #: Number of deaths before and since it was given up; 0 if it is not given up.
         self._deaths_when_given_up = 0
         self._stated_reason: Reason | None = None
-        #: True if it is one of several threads of a process, of a process with earlier code; true
-        #: if its stack was requested.
-        self._is_thread = self._adopts = self._was_stack_requested = False
+        #: The origin of its stub, if that does not load by itself.
+        self._template: Template | None = None
+        self._was_stack_requested = False
         self._timer: PlanTimer | None = None
         self._ready_at_s = math.inf
         #: True once the broker has reported that its first execution has ended.
@@ -233,9 +233,7 @@ class StubPlace:
         text = f"{self.name} on {_device_of(self.slot)} using artifact '{artifact}'"
         self._plan.log("V", f"Creating instance {text}")
         assignment = owner.place(self)
-        template = owner.choose_template(assignment)
-        self._is_thread = template is not None and template.has_threads
-        self._adopts = self._is_thread and template is not None and template.origin > 0
+        template = self._template = owner.choose_template(assignment)
         self._plan.enqueue(
             SpawnStub(
                 self.serial,
@@ -292,7 +290,8 @@ class StubPlace:
 
     def _on_kill_requested(self, event: states.KillRequested) -> None:
         # A stub's own report is worth more than the reason for which it is killed.
-        if self._adopts and self.state is InstanceState.LOADING:
+        adopts = self._template and self._template.has_threads and self._template.origin
+        if adopts and self.state is InstanceState.LOADING:
             # a kill would end the earlier code, which serves in the same process
             reason = self._stated_reason or event.reason
             self._plan.enqueue(GiveUpThread(self.serial, reason))
@@ -344,7 +343,8 @@ class StubPlace:
 
     def _end(self) -> None:
         """End the instance now: kill its process, or finalize if other instances share it."""
-        self._finalize() if self._is_thread else self._kill()
+        is_thread = self._template is not None and self._template.has_threads
+        self._finalize() if is_thread else self._kill()
 
     def _kill_after(self, within_s: float, reason: Reason, *, can_tell: bool = False) -> None:
         self._schedule_event(within_s, states.KillRequested(reason, can_tell))
