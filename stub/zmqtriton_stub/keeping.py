@@ -97,8 +97,8 @@ class Keeping:
     def preload(self, model_class: Any) -> None:
         """Call the preload() of a class, if it has one. Raises what that raises."""
         preload = getattr(model_class, "preload", None)
-        if hasattr(model_class, "preload_starts"):
-            self._backend = model_class  # it imports the model's file by this
+        # it imports the model's file by this
+        self._backend = model_class if hasattr(model_class, "preload_starts") else None
         self.starts = self._find_starts(model_class)
         if preload is None:
             self._end()
@@ -129,9 +129,8 @@ class Keeping:
             arguments = arguments_of(self.load)
             of_model = [ReachStart(*each) for each in model_class.preload_starts(arguments)]
         else:
-            is_there = hasattr(model_class, "preload")
-            start = ReachStart(model_class.__module__, model_class.__qualname__, "preload")
-            of_model = [start] if is_there else []
+            place = model_class.__module__, model_class.__qualname__, "preload"
+            of_model = [ReachStart(*place)] if hasattr(model_class, "preload") else []
         own = {name for name, _, _ in self.own_modules()}
         starts = dict.fromkeys(of_model)
         for start in of_model:  # its class may inherit what it uses

@@ -40,6 +40,10 @@ class TritonPythonModel:
         answer = pb_utils.InferenceResponse([pb_utils.Tensor("TEXT", text)])
         return [answer for _ in requests]
 """
+_ADOPT = """
+    def adopt(self, old):
+        self.device = old.device  # %d
+"""
 ONE_GPU = "instance_group { kind: KIND_GPU count: %d gpus: [ 1 ] }\n"
 
 
@@ -120,5 +124,15 @@ def test_each_instance_sees_its_slice_as_the_first_gpu(tmp_path: Path) -> None:
             return len(seen) == 2
 
         eventually(have_both_answered, 60)
+        alone = server.write_model(
+            "alone", CONFIG.replace('"m"', '"alone"') + ONE_GPU % 1 + slices(1)
+        )
+        for version in range(2):  # the second adopts in the same process
+            code = CODE + _ADOPT % version
+            (alone / "1/model.py").write_text(code)
+            assert not server.control_model("load", "alone")
+            answer = server.infer_json("alone", tensor("IN", "INT32", [1]))[1]
+            assert ["MIG-00000001 0"] == answer["outputs"][0]["data"]
+        assert "kept what adopt()" in server.log_text()
 
     assert {"MIG-00000000 0", "MIG-00000001 0"} == seen
