@@ -7,7 +7,7 @@ import json
 import re
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import closing, contextmanager
+from contextlib import closing
 from functools import partial
 
 import psutil
@@ -15,10 +15,10 @@ import pytest
 
 from tests.standard.ctl.system.commands import OPTION, ctl
 from tests.support.scripted import extend_config, string_parameter
-from tests.support.server import Server, tensor
+from tests.support.server import Server
 from tests.support.waiting import eventually
 from tests.system.model_api import test_adopt
-from tests.system.model_api.test_adopt import Model
+from tests.system.model_api.test_adopt import Model, asked_all_the_time
 
 pytestmark = [pytest.mark.system, pytest.mark.server()]
 
@@ -51,31 +51,6 @@ def serve(
 
 def _has_come(answers: list[list[str]], word: str) -> bool:
     return bool(answers) and answers[-1][0] == word
-
-
-@contextmanager
-def asked_all_the_time(model: Model) -> Iterator[list[list[str]]]:
-    """Send requests, one after the other; yields the answers. None may fail."""
-    answers, failures, is_over = list[list[str]](), list[str](), threading.Event()
-
-    def ask() -> None:
-        while not is_over.is_set():
-            status, said = model.server.infer_json(model.name, tensor("IN", "INT32", [1]))
-            if status != 200:
-                failures.append(f"{said}")
-                continue
-            answers.append(str(said["outputs"][0]["data"][0]).split())
-
-    callers = [threading.Thread(target=ask) for _ in range(3)]
-    for caller in callers:
-        caller.start()
-    try:
-        yield answers
-    finally:
-        is_over.set()
-        for caller in callers:
-            caller.join()
-    assert not failures
 
 
 def hang(model: Model) -> None:
