@@ -109,6 +109,7 @@ def test_a_hung_adopt_is_given_up_while_the_earlier_code_serves(
 
     assert "second" == model.ask()[0]
     assert {"first", "second"} >= {answer[0] for answer in answers}
+    assert re.search(r"line \d+ in adopt", model.server.log_text())
     is_kept, text = model.kept()
     assert (False, True) == (is_kept, "longer than max_load_seconds" in text), text
     eventually(lambda: not psutil.pid_exists(pid), 60)

@@ -292,9 +292,10 @@ class StubPlace:
         # A stub's own report is worth more than the reason for which it is killed.
         adopts = self._template and self._template.has_threads and self._template.origin
         if adopts and self.state is InstanceState.LOADING:
-            # a kill would end the earlier code, which serves in the same process
-            reason = self._stated_reason or event.reason
-            self._plan.enqueue(GiveUpThread(self.serial, reason))
+            # A kill would end the earlier code, which serves in the same process. This signal only
+            # has the process write its stacks.
+            self._plan.enqueue(Signal(self.serial, int(signal.SIGURG)))
+            self._plan.enqueue(GiveUpThread(self.serial, self._stated_reason or event.reason))
         elif event.can_dump_stack and not self._stated_reason:
             # Python writes the stack before it dies of this signal.
             self._was_stack_requested = True
