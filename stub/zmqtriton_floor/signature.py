@@ -66,6 +66,11 @@ def config_parameter(config: Mapping[str, Any], name: str) -> str:
     return str((parameters.get(name) or {}).get("string_value", ""))
 
 
+def sees_own_gpu(value: str) -> bool:
+    """Return whether CUDA_VISIBLE_DEVICES of a model means own GPUs for instances, or slices."""
+    return value == "instance" or value.startswith("MIG-")
+
+
 def splits_batches(config: Mapping[str, Any]) -> bool:
     """True if requests above max_batch_size are executed in parts."""
     if config_parameter(config, "SPLIT_BATCHES") != "true" or "sequence_batching" in config:

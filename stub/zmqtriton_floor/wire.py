@@ -700,7 +700,10 @@ class WorkerForked(NamedTuple):
 
 
 class ThreadEnded(NamedTuple):
-    """An instance that was a thread of the sender has ended, and the others go on."""
+    """An instance that is a thread has ended, and the others go on.
+
+    From the supervisor: it does without the thread, which hangs.
+    """
 
     serial: Count
 

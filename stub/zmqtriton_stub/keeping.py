@@ -97,8 +97,8 @@ class Keeping:
     def preload(self, model_class: Any) -> None:
         """Call the preload() of a class, if it has one. Raises what that raises."""
         preload = getattr(model_class, "preload", None)
-        if hasattr(model_class, "preload_starts"):
-            self._backend = model_class  # it imports the model's file by this
+        # it imports the model's file by this
+        self._backend = model_class if hasattr(model_class, "preload_starts") else None
         self.starts = self._find_starts(model_class)
         if preload is None:
             self._end()
@@ -129,9 +129,8 @@ class Keeping:
             arguments = arguments_of(self.load)
             of_model = [ReachStart(*each) for each in model_class.preload_starts(arguments)]
         else:
-            is_there = hasattr(model_class, "preload")
-            start = ReachStart(model_class.__module__, model_class.__qualname__, "preload")
-            of_model = [start] if is_there else []
+            place = model_class.__module__, model_class.__qualname__, "preload"
+            of_model = [ReachStart(*place)] if hasattr(model_class, "preload") else []
         own = {name for name, _, _ in self.own_modules()}
         starts = dict.fromkeys(of_model)
         for start in of_model:  # its class may inherit what it uses
@@ -247,8 +246,7 @@ class Renewal:
                 raise NotKept(f"preload reads {name}, which changed")
         if old.packages_changed:
             raise NotKept("installed packages changed")
-        self._require_same_backend()
-        self._require_same_loaded_files()
+        self._require_same_files()
         for name, _, path in self._modules:
             self._sources[name] = TopLevel(old.code.sources[path])
         for start in old.starts:
@@ -277,23 +275,20 @@ class Renewal:
         if why:
             raise NotKept(why)
 
-    def _require_same_loaded_files(self) -> None:
-        """Raise NotKept if a file that was loaded by its path has changed."""
+    def _require_same_files(self) -> None:
+        """Raise NotKept if a file that was loaded by its path has changed, or its backend's."""
         paths, root = {path for _, _, path in self._modules}, self._before.directory
         for path, source in self._old.code.sources.items():
-            if path.startswith(os.path.join(root, "")) and path not in paths:
-                with suppress(OSError), open(self._new_path(path), "rb") as reading:
-                    if reading.read() == source:
-                        continue
+            if path in paths:
+                continue
+            is_own, now = path.startswith(os.path.join(root, "")), None
+            with suppress(OSError), open(self._new_path(path), "rb") as reading:
+                now = reading.read()
+            if is_own and now != source:
                 raise NotKept(f"{os.path.basename(path)} changed")
-
-    def _require_same_backend(self) -> None:
-        root = os.path.join(self._before.directory, "")
-        for path, source in self._old.code.sources.items():
-            if not path.startswith(root):
-                with suppress(OSError), open(path, "rb") as reading:
-                    if reading.read() != source:
-                        raise NotKept(f"{path} of its backend changed")
+            if not is_own:
+                if now not in (source, None):
+                    raise NotKept(f"{path} of its backend changed")
                 self._code.sources[path] = source
 
     def _find_new(self, name: str) -> TopLevel:

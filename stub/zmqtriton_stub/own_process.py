@@ -16,7 +16,7 @@ import os
 from typing import Any, Callable, NoReturn, Sequence
 
 from zmqtriton_floor import wire
-from zmqtriton_floor.signature import config_parameter
+from zmqtriton_floor.signature import config_parameter, sees_own_gpu
 from zmqtriton_stub import instance as this_process
 from zmqtriton_stub import model_code
 from zmqtriton_stub.api.errors import TritonModelException
@@ -38,14 +38,17 @@ def see_own_gpu(load: wire.LoadModel) -> wire.LoadModel:
     """Hide other GPUs if the model asks for it; return its load with CUDA's number of the GPU.
 
     An instance on the CPU sees no GPU, and an instance of KIND_MODEL, which chooses by itself, sees
-    all.
+    all. The parameter may also list slices of a GPU (MIG), for the instances in turn.
     """
-    is_asked = config_parameter(json.loads(load.config), _VARIABLE) == "instance"
-    if not is_asked or load.kind == "MODEL":
+    value = config_parameter(json.loads(load.config), _VARIABLE)
+    if not sees_own_gpu(value) or load.kind == "MODEL":
         return load
-    visible = os.environ.get(_VARIABLE)
-    # the server's numbers are positions in that list, or else go by the bus
-    entry = str(load.device) if visible is None else visible.split(",")[load.device].strip()
+    # the server's numbers are positions in its list, or else go by the bus
+    number, visible = load.device, os.environ.get(_VARIABLE)
+    if value != "instance":
+        place, visible = load.instance.rpartition("_")[2], value
+        number = (int(place) if place.isdecimal() else 0) % (value.count(",") + 1)
+    entry = str(number) if visible is None else visible.split(",")[number].strip()
     os.environ[_VARIABLE] = entry if load.kind == "GPU" else ""
     os.environ.setdefault("CUDA_DEVICE_ORDER", "PCI_BUS_ID")
     device_span.only_gpu = load.device

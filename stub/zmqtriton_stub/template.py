@@ -104,11 +104,14 @@ class Loaded(NamedTuple):
 
 
 def load_once(
-    lifeline: Lifeline, check: Callable[[FrozenSet[_Descriptor]], None]
+    lifeline: Lifeline,
+    check: Callable[[FrozenSet[_Descriptor]], None],
+    prepare: Callable[[wire.LoadModel], object] = bool,
 ) -> Optional[Loaded]:
     """Load the model that the supervisor names; None if the supervisor has gone.
 
     `check` may raise a ForkRefusal; it gets the descriptors that were open before the load.
+    `prepare` is called before the import.
     """
     load = _await_load(lifeline)
     if load is None:
@@ -118,6 +121,7 @@ def load_once(
     this_process.current = template
     try:
         before = open_descriptors()
+        prepare(load)
         model_class, keeping = _preload(load)
         check(before)
     except BaseException as error:  # noqa: BLE001 - the model's code may raise anything

@@ -11,6 +11,7 @@ it, and adopt from the earlier instances of their names (renewal.py).
 from __future__ import annotations
 
 import faulthandler
+import gc
 import json
 import os
 import signal
@@ -27,9 +28,10 @@ from zmqtriton_stub import process
 from zmqtriton_stub.api.tensor import set_memory
 from zmqtriton_stub.forks.hooks import Forks
 from zmqtriton_stub.instance import StubInstance
+from zmqtriton_stub.memory import device_span
 from zmqtriton_stub.memory.tensor_memory import TensorMemory
 from zmqtriton_stub.model import PythonModel
-from zmqtriton_stub.own_process import OwnProcess, freeze, take_priority
+from zmqtriton_stub.own_process import OwnProcess, freeze, see_own_gpu, take_priority
 from zmqtriton_stub.process import AttributedOutput
 from zmqtriton_stub.renewal import Renewed, renew
 from zmqtriton_stub.template import load_once
@@ -57,7 +59,7 @@ def run(descriptor: int, model: str) -> int:
         setattr(sys, name, _ThreadOutput(getattr(sys, name)))
     set_memory(_make_bytes)
     _pass_on_to_threads()
-    loaded = load_once(lifeline, lambda before: None)
+    loaded = load_once(lifeline, lambda before: None, see_own_gpu)
     if loaded is None:
         return 1
     freeze()
@@ -152,6 +154,9 @@ class InstanceHost:
                     threading.Thread(target=self._renew, args=(message,), daemon=True).start()
                 elif type(message) is wire.Call:
                     self._start(message, descriptors)
+                elif type(message) is wire.ThreadEnded:
+                    with self._lock:
+                        self._running -= {t for t in self._running if t.serial == message.serial}
                 elif type(message) is wire.Finalize:
                     self._is_ending = True
             if self._lifeline.ended:
@@ -174,6 +179,7 @@ class InstanceHost:
         request = json.loads(call.arguments)
         origin = self.find_code(request["origin"])
         with self._renewing:
+            gc.collect()  # earlier modules are in cycles, and may have large objects
             code, why = renew(wire.LoadModel(*request["load"]), origin.loaded, self._template.tell)
             if code is not None:
                 self._codes = {request["origin"]: origin, call.id: code}
@@ -267,6 +273,10 @@ class _Surroundings(OwnProcess):
         _own.memory = memory
         self.forks = forks = Forks(instance, bootstrap, memory)
         self._host.forks.add(forks)
+
+    def see_own_gpu(self, load: wire.LoadModel) -> wire.LoadModel:
+        """Return the load with CUDA's number of the GPU, if this process sees only that one."""
+        return load if device_span.only_gpu is None else load._replace(device=0)
 
     def model_class(self, load: wire.LoadModel, instance: StubInstance) -> Any:
         self.predecessor = self._code.choose_predecessor(self._host.models.get(load.instance))

@@ -446,6 +446,21 @@ def test_an_instance_sees_its_gpu_alone_as_the_first(
 
 
 @pytest.mark.usefixtures("environment")
+@pytest.mark.parametrize(
+    ("instance", "seen"),
+    [("m_0", "MIG-ab"), ("m_0_1", "MIG-cd"), ("m_0_2", "MIG-ab"), ("template", "MIG-ab")],
+)
+def test_instances_see_the_slices_of_a_list_in_turn(
+    monkeypatch: pytest.MonkeyPatch, instance: str, seen: str
+) -> None:
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "3,2")
+    named = load("GPU", 1, "MIG-ab, MIG-cd")._replace(instance=instance)
+
+    assert named._replace(device=0) == see_own_gpu(named)
+    assert (seen, "PCI_BUS_ID") == variables()
+
+
+@pytest.mark.usefixtures("environment")
 def test_the_order_that_the_operator_has_chosen_stays(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("CUDA_DEVICE_ORDER", "FASTEST_FIRST")
 

@@ -48,6 +48,7 @@ from zmqtriton.config.parameters import (
 from zmqtriton.findings import Severity
 from zmqtriton_floor import lazy_names
 from zmqtriton_floor.settings.offers import Hook
+from zmqtriton_floor.signature import sees_own_gpu
 
 #: Least similarity of a misspelled name of ours. Two names of a model's own may have 0.8; a name of
 #: ours without one letter has more than 0.9.
@@ -245,10 +246,11 @@ _OF_EXECUTION = (
     ),
     KnownParameter(
         CUDA_VISIBLE_DEVICES,
-        "`instance`",
+        "`instance`, or UUIDs of MIG slices with commas",
         "",
-        "Each instance sees its own GPU alone, which CUDA and `model_instance_device_id` call 0; "
-        "one on the CPU sees none. Other values are the model's own.",
+        "Each instance sees its own GPU alone, or a slice of the list in turn, which CUDA and "
+        "`model_instance_device_id` call 0; one on the CPU sees none. Other values are the "
+        "model's own.",
     ),
     KnownParameter(
         MAX_LOAD_SECONDS, _SECONDS, "0", "A load that takes longer fails; 0 is no limit."
@@ -324,9 +326,10 @@ def misspelt_parameter_problems(config: Any) -> Iterator[Problem]:
     of_add_ons = addons.parameters()
     upper = {name.upper(): name for name in (*(one.name for one in _ALL), *of_add_ons)}
     for name in sorted(config.parameters):
-        if name == CUDA_VISIBLE_DEVICES and parameter_text(config, name) != "instance":
+        if name == CUDA_VISIBLE_DEVICES and not sees_own_gpu(parameter_text(config, name)):
             yield Problem(
-                f"the server reads the parameter '{name}' only if it is 'instance'",
+                f"the server reads the parameter '{name}' only if it is 'instance' or lists "
+                "slices (MIG-…)",
                 ("parameters", name),
                 severity=Severity.WARNING,
             )

@@ -16,6 +16,7 @@ from zmqtriton.config.errors import ConfigError, Problem
 from zmqtriton_floor.byte_sizes import parse_size
 from zmqtriton_floor.errors import Unsupported
 from zmqtriton_floor.settings.offers import Hook
+from zmqtriton_floor.signature import sees_own_gpu
 
 #: Yields problems of a configuration that keep every server from serving the model.
 PROBLEMS = Hook[Callable[[Any], Iterable[Problem]]]("models.problems")
@@ -87,9 +88,10 @@ def parameter_problems(config: Any) -> Iterator[Problem]:
         if value not in ("", *words):
             yield _problem(name, value, fault)
     has_threads = parameter_text(config, INSTANCES) == instances.THREADS
-    if has_threads and parameter_text(config, CUDA_VISIBLE_DEVICES) == "instance":
+    visible = parameter_text(config, CUDA_VISIBLE_DEVICES)
+    if has_threads and sees_own_gpu(visible):
         yield Problem(
-            f"{CUDA_VISIBLE_DEVICES} is 'instance', and {INSTANCES} are threads, which share the "
+            f"{CUDA_VISIBLE_DEVICES} is '{visible}', and {INSTANCES} are threads, which share the "
             "variables of one process: choose processes or forks",
             ("parameters", CUDA_VISIBLE_DEVICES),
         )

@@ -157,6 +157,8 @@ class Blueprint:
     max_load_s: float = 0.0
     #: "forks" or "threads" of a process that has loaded it; "" if each instance loads it.
     instances: str = ""
+    #: Why changed code cannot adopt although it has adopt(); "" if it can, or has none.
+    why_no_adopt: str = ""
     #: The pause before an instance is tried again that was given up; 0 if it is not.
     retry_after_s: float = 0.0
     #: Quota of its processes.

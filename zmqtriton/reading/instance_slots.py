@@ -1,16 +1,25 @@
-"""The instances that a configuration asks for."""
+"""The instances that a configuration asks for, and the processes that have them.
+
+A plain model with a single instance, whose model.py has a method adopt(), is hosted as one with
+INSTANCES threads: its process can import changed code next to the code that serves.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+from contextlib import suppress
 from typing import Any
 
+from zmqtriton.config.backends import PYTHON
 from zmqtriton.config.instances import (
+    THREADS,
     apply_group_defaults,
     instance_count_problems,
     instance_specs,
     set_instance_count,
 )
 from zmqtriton.config.model_config import ModelHost
+from zmqtriton.config.parameters import INSTANCES, kind_of_instances, parameter_text
 from zmqtriton.reading.blueprint import InstanceSlot, Scale
 
 
@@ -52,3 +61,36 @@ def scaled_config(config: Any, scale: Scale) -> Any:
     scaled.CopyFrom(config)
     set_instance_count(scaled, scale.instances, scale.group)
     return scaled
+
+
+def are_instances_bound(config: Any) -> bool:
+    """Return whether a change of instances affects requests."""
+    is_bound = config.HasField("sequence_batching") or config.HasField("ensemble_scheduling")
+    groups = config.instance_group
+    return is_bound or any(each.passive or each.HasField("rate_limiter") for each in groups)
+
+
+def choose_kind(config: Any, count: int, files: Iterable[str]) -> tuple[str, str]:
+    """Return the kind of a model's instances, and why changed code cannot adopt although it may.
+
+    The kind is "forks" or "threads" of a process that has loaded the model, or "". `count` is the
+    number of instances, `files` are the model.py's.
+    """
+    kind, named = kind_of_instances(config), parameter_text(config, INSTANCES)
+    if kind not in ("", THREADS) or config.backend != PYTHON or not any(map(_has_adopt, files)):
+        return kind, ""
+    if are_instances_bound(config) or config.response_cache.enable:
+        why = "its requests are bound to instances, or its responses are cached"
+    elif count > 1 and not kind:
+        why = f"each of its {count} instances has its own process: set {INSTANCES} to 'threads'"
+    elif named not in ("", THREADS):
+        why = f"{INSTANCES} is '{named}'"
+    else:
+        return THREADS, ""
+    return kind, f"adopt() is not used: {why}"
+
+
+def _has_adopt(path: str) -> bool:
+    with suppress(OSError), open(path, "rb") as file:
+        return b"def adopt(" in file.read()
+    return False

@@ -38,7 +38,6 @@ from zmqtriton.config.parameters import (
     Quota,
     chosen_user,
     declared_callees,
-    kind_of_instances,
     load_timeout_s,
     parameter_problems,
     quota_of,
@@ -65,7 +64,7 @@ from zmqtriton.reading.blueprint import (
     VersionBlueprint,
 )
 from zmqtriton.reading.blueprints import finish_reading, finished_config
-from zmqtriton.reading.instance_slots import expected_slots
+from zmqtriton.reading.instance_slots import are_instances_bound, choose_kind, expected_slots
 from zmqtriton.reading.plain import ModelReading, SourceText
 from zmqtriton.reading.python_settings import check_settings
 from zmqtriton.repository.agents import agent_problems
@@ -96,16 +95,19 @@ def with_fingerprints(
     versions: Mapping[int, VersionBlueprint],
     config: Any,
     scanned: ScannedModel,
-    environment: Environment | EnvironmentSpec,
+    runs_in: tuple[object, ...],
     of_backend: str,
 ) -> dict[int, VersionBlueprint]:
-    """Return the versions with the fingerprints of their contents."""
+    """Return the versions with the fingerprints of their contents.
+
+    `runs_in` is the environment, and the kind of instances.
+    """
     contents = {number: scanned.version_fingerprints[number] for number in versions}
     return {
         number: _of_changes(
             replace(version, contents=contents[number]),
             config,
-            environment,
+            runs_in,
             contents[number] + of_backend,
         )
         for number, version in versions.items()
@@ -115,7 +117,7 @@ def with_fingerprints(
 def _of_changes(
     version: VersionBlueprint,
     config: Any,
-    environment: Environment | EnvironmentSpec,
+    runs_in: tuple[object, ...],
     contents: str,
 ) -> VersionBlueprint:
     """Return the version with fingerprints for changes that need no new generation.
@@ -123,10 +125,7 @@ def _of_changes(
     It has none if a change of instances affects requests: a sequence belongs to an instance, and a
     rate limiter counts instances. Nor may the response cache hold responses of replaced code.
     """
-    is_bound = config.HasField("sequence_batching") or config.HasField("ensemble_scheduling")
-    if is_bound or any(
-        group.passive or group.HasField("rate_limiter") for group in config.instance_group
-    ):
+    if are_instances_bound(config):
         return version
     rest = type(config)()
     rest.CopyFrom(config)
@@ -136,10 +135,10 @@ def _of_changes(
         rest.parameters.pop(name, None)
     return replace(
         version,
-        fingerprint_without_instances=_fingerprint(rest, contents, tuple(environment)),
+        fingerprint_without_instances=_fingerprint(rest, contents, runs_in),
         fingerprint_without_code=""
         if config.response_cache.enable
-        else _fingerprint(config, tuple(environment)),
+        else _fingerprint(config, runs_in),
     )
 
 
@@ -244,6 +243,7 @@ class ModelReader:
         of_backend = code_fingerprint(runtime.file.parent) if runtime else ""
         expected = expected_slots(config, self._host)
         of_environment = environment.fingerprint if isinstance(environment, EnvironmentSpec) else ""
+        kind, why_no_adopt = choose_kind(config, len(expected), [v.path for v in versions.values()])
         blueprint = Blueprint(
             name=scanned.name,
             directory=str(scanned.path.absolute()),
@@ -252,7 +252,7 @@ class ModelReader:
             config=to_json(config),
             first_slot=expected[0],
             other_slots=expected[1:],
-            versions=with_fingerprints(versions, config, scanned, environment, of_backend),
+            versions=with_fingerprints(versions, config, scanned, (*environment, kind), of_backend),
             final_config=None
             if ensemble or self._auto_complete
             else finished_config(config, files),
@@ -261,7 +261,8 @@ class ModelReader:
             can_load_in_parallel=os.environ.get("TRITON_PARALLEL_INSTANCE_LOADING") != "0",
             ensemble=ensemble,
             max_load_s=load_timeout_s(config),
-            instances=kind_of_instances(config),
+            instances=kind,
+            why_no_adopt=why_no_adopt,
             retry_after_s=self._options.instance_retry_secs,
             quota=quota_of(config, self._usual_quota),
             add_on_settings=known_parameters.read(config),

@@ -152,6 +152,13 @@ class Signal(NamedTuple):
     thread: str = ""
 
 
+class GiveUpThread(NamedTuple):
+    """Go on without a thread that never became ready; the others of its process continue."""
+
+    serial: int
+    reason: Reason
+
+
 class LocalCopy(NamedTuple):
     """A model of an object store, as it is on this machine."""
 
@@ -361,6 +368,7 @@ Action = (
     | Send
     | KeepSegments
     | Signal
+    | GiveUpThread
     | ReadModel
     | CancelReading
     | KeepDecisions

@@ -34,5 +34,7 @@ ADDON = AddOn(
         "models.settings": ".settings",
         "supervisor.feature": ".feature:MpsDaemon",
         "diagnosis.model": ".findings",
+        "diagnosis.configs": ".slices:notes_of_configs",
+        "diagnosis.chapters": ".slices:chapters",
     },
 )

@@ -17,7 +17,7 @@ from zmqtriton.sdk.supervisor import (
     Generation,
     StubPlace,
 )
-from zmqtriton_extras.mps import Options, daemon
+from zmqtriton_extras.mps import Options, daemon, settings
 from zmqtriton_extras.mps.settings import AUTO, GpuShare
 
 
@@ -37,6 +37,8 @@ class MpsDaemon(Feature):
         self, generation: Generation, instance: StubPlace
     ) -> tuple[tuple[int, ...], Mapping[str, str]]:
         share: GpuShare | None = generation.blueprint.add_on_settings.get("mps")
+        if settings.has_slices(generation.blueprint.config):  # the daemon serves whole GPUs only
+            return (), {}
         is_meant = share is not None or self._is_shared(generation, instance)
         if not self._is_on or not is_meant or instance.slot.kind != "GPU":
             return (), {}

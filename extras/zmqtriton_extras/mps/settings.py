@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
-from zmqtriton.sdk.models import Problem, parameter_text
+from zmqtriton.sdk.models import Problem, config_parameter, parameter_text
 from zmqtriton.sdk.process import options
 
 AUTO = "auto"
@@ -33,7 +34,15 @@ def read(config: Any) -> GpuShare | None:
     return GpuShare(int(match[1]), match[2] or "") if match else None
 
 
+def has_slices(config: str) -> bool:
+    """Return whether a model's configuration, as JSON, names slices of GPUs."""
+    return config_parameter(json.loads(config), "CUDA_VISIBLE_DEVICES").startswith("MIG-")
+
+
 def problems(config: Any) -> Iterator[Problem]:
     if read(config) is None:
         text = f"{_GPU_SHARE} is '{parameter_text(config, _GPU_SHARE)}', it must be a percentage"
         yield Problem(f"{text}, such as '30%' or '30% 8G'", ("parameters", _GPU_SHARE))
+    if parameter_text(config, "CUDA_VISIBLE_DEVICES").startswith("MIG-"):
+        text = f"{_GPU_SHARE} is for whole GPUs, and CUDA_VISIBLE_DEVICES names slices: remove it"
+        yield Problem(text, ("parameters", _GPU_SHARE))

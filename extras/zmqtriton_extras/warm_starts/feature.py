@@ -143,7 +143,9 @@ class WarmStarts(Feature, HelperOwner):
         spare, serial = record.spare, 0
         if spare is None or not spare.is_ready:
             text = f"without a spare process: {record.problem}"
-        elif config_parameter(json.loads(blueprint.config), "CUDA_VISIBLE_DEVICES") == "instance":
+        elif config_parameter(json.loads(blueprint.config), "CUDA_VISIBLE_DEVICES").startswith(
+            ("instance", "MIG-")
+        ):
             text = "without the spare process: its CUDA_VISIBLE_DEVICES is set before its imports"
         elif assignment.cores or assignment.variables:
             text = "without the spare process: its cores or variables are set before its imports"

@@ -222,6 +222,7 @@ _HANDLERS: dict[type[actions.Action], Callable[[ActionRunner, Any], object]] = {
     actions.Send: ActionRunner._send,
     actions.KeepSegments: lambda runner, action: runner._children.segments.keep(*action),
     actions.Signal: lambda runner, action: runner._children.signal(*action),
+    actions.GiveUpThread: lambda runner, action: runner._children.give_up_thread(*action),
     actions.ReadModel: lambda runner, action: runner._answer(action, runner._lookups.read(action)),
     actions.CancelReading: lambda runner, action: runner._lookups.cancel(action.ticket),
     actions.KeepDecisions: lambda runner, action: runner._core.plan.tell(

@@ -28,6 +28,8 @@ from zmqtriton_floor.reasons import Reason
 
 #: Maximum seconds that it waits for ending instances, whose descriptors it needs.
 _ROOM_WITHIN_S = 30.0
+#: Why threads cannot adopt in a new generation.
+_MORE_CHANGED = "adopt() is for a change of code alone, of the version that serves"
 #: The states of instances that answer requests, or will.
 _ANSWERING = frozenset(InstanceState) - {
     InstanceState.STOPPING,
@@ -160,6 +162,9 @@ class Generation:
     async def start(self) -> None:
         """Start its instances, if need be when those of others have ended."""
         slots, limit = self.planned_slots, self._introductions.resources.instance_limit
+        if self.predecessor is not None:
+            has_threads = self.blueprint.instances == THREADS
+            self._record_no_adopt(self.blueprint, _MORE_CHANGED if has_threads else "")
         if limit.is_room_coming(len(slots)):
             late = self._plan.pause(_ROOM_WITHIN_S)
             await self._plan.until(lambda: late.is_over or not limit.is_room_coming(len(slots)))
@@ -239,6 +244,7 @@ class Generation:
         """Roll; if instances that adopt cannot start, roll to a new process."""
         self._roll = Roll(self._plan, self, blueprint)
         before = self.kept
+        self._record_no_adopt(blueprint)
         try:
             await self._roll.tell()
         except NeedsNewGeneration:
@@ -437,6 +443,12 @@ class Generation:
                 self.record_kept(wire.Kept(0, "the model's environment changed"))
                 return 0
         return earlier.serial if earlier is not None and not earlier.has_threads else 0
+
+    def _record_no_adopt(self, blueprint: Blueprint, otherwise: str = "") -> None:
+        """Record why changed code cannot adopt, if it could be expected to."""
+        why = blueprint.why_no_adopt or otherwise
+        if why:
+            self.record_kept(wire.Kept(0, why))
 
     def record_kept(self, report: wire.Kept) -> None:
         """Record the template's report on the objects that it has kept, and log it."""

@@ -16,7 +16,7 @@ from typing import Any, Protocol
 from zmqtriton.environments.demand import Environment
 from zmqtriton.reading.blueprint import Blueprint, InstanceSlot
 from zmqtriton.supervisor import states
-from zmqtriton.supervisor.actions import Assignment, Send, Signal, SpawnStub, Template
+from zmqtriton.supervisor.actions import Assignment, GiveUpThread, Send, Signal, SpawnStub, Template
 from zmqtriton.supervisor.backoff import MAX_DEATHS, PROVEN_AFTER_S, Backoff
 from zmqtriton.supervisor.finalize_turns import FinalizeTurns
 from zmqtriton.supervisor.plan import Plan, PlanTimer
@@ -130,8 +130,9 @@ class StubPlace:
         #: Number of deaths before and since it was given up; 0 if it is not given up.
         self._deaths_when_given_up = 0
         self._stated_reason: Reason | None = None
-        #: True if it is one of several threads of a process; true if its stack was requested.
-        self._is_thread = self._was_stack_requested = False
+        #: The origin of its stub, if that does not load by itself.
+        self._template: Template | None = None
+        self._was_stack_requested = False
         self._timer: PlanTimer | None = None
         self._ready_at_s = math.inf
         #: True once the broker has reported that its first execution has ended.
@@ -238,8 +239,7 @@ class StubPlace:
         where = _device_of(self.slot)
         self._plan.log("V", f"Creating instance {self.name} on {where} using artifact '{artifact}'")
         assignment = owner.place(self)
-        template = owner.choose_template(assignment)
-        self._is_thread = template is not None and template.has_threads
+        template = self._template = owner.choose_template(assignment)
         self._plan.enqueue(
             SpawnStub(
                 self.serial,
@@ -296,7 +296,13 @@ class StubPlace:
 
     def _on_kill_requested(self, event: states.KillRequested) -> None:
         # A stub's own report is worth more than the reason for which it is killed.
-        if event.can_dump_stack and not self._stated_reason:
+        adopts = self._template and self._template.has_threads and self._template.origin
+        if adopts and self.state is InstanceState.LOADING:
+            # A kill would end the earlier code, which serves in the same process. This signal only
+            # has the process write its stacks.
+            self._plan.enqueue(Signal(self.serial, int(signal.SIGURG)))
+            self._plan.enqueue(GiveUpThread(self.serial, self._stated_reason or event.reason))
+        elif event.can_dump_stack and not self._stated_reason:
             # Python writes the stack before it dies of this signal.
             self._was_stack_requested = True
             self._plan.enqueue(Signal(self.serial, int(signal.SIGABRT)))
@@ -345,7 +351,8 @@ class StubPlace:
 
     def _end(self) -> None:
         """End the instance now: kill its process, or finalize if other instances share it."""
-        self._finalize() if self._is_thread else self._kill()
+        is_thread = self._template is not None and self._template.has_threads
+        self._finalize() if is_thread else self._kill()
 
     def _kill_after(self, within_s: float, reason: Reason, *, can_tell: bool = False) -> None:
         self._schedule_event(within_s, states.KillRequested(reason, can_tell))

@@ -468,7 +468,7 @@ def _be_late(templates: Templates, spawner: FakeSpawner) -> None:
     [
         (_refuse_renewal, "no adopt()"),
         (_be_late, "the process of the earlier code has not imported it within 30 s"),
-        (_lose_origin, "the process that it shares with other instances: killed by SIGKILL"),
+        (_lose_origin, "the process of its instances: killed by SIGKILL"),
     ],
 )
 def test_code_that_the_earlier_process_does_not_take_gets_a_new_one(

@@ -2,7 +2,8 @@
 
 Python imports it at its start, since its folder is in PYTHONPATH. HOST_NVML_GPUS is the number of
 GPUs, 1 without it. HOST_NVML_MEMORY is a directory with a file for each process that has memory
-there, named by its pid: a JSON object with bytes by the number of the GPU.
+there, named by its pid: a JSON object with bytes by the number of the GPU. HOST_NVML_SLICES is the
+number of slices (MIG) on the last GPU, in every second of its places.
 """
 
 from __future__ import annotations
@@ -14,8 +15,11 @@ from pathlib import Path
 from typing import Any
 
 _COUNT = int(os.environ.get("HOST_NVML_GPUS", "1"))
+_SLICES = int(os.environ.get("HOST_NVML_SLICES", "0"))
 _TOTAL = 1 << 30
-_TOO_FEW = 7
+_NOT_SUPPORTED, _NOT_FOUND, _TOO_FEW = 3, 6, 7
+#: Handle of the first slice.
+_FIRST_SLICE = 1000
 
 
 def _uuid(index: int) -> bytes:
@@ -61,7 +65,28 @@ class _Nvml:
         return 0
 
     def nvmlDeviceGetUUID(self, device: Any, uuid: Any, size: Any) -> int:
-        uuid.value = _uuid(device.value - 1)
+        number = device.value - _FIRST_SLICE
+        uuid.value = b"MIG-%08d" % number if number >= 0 else _uuid(device.value - 1)
+        return 0
+
+    def nvmlDeviceGetName(self, device: Any, name: Any, size: Any) -> int:
+        name.value = b"NVIDIA H200 MIG 1g.18gb"
+        return 0
+
+    def nvmlDeviceGetMigMode(self, device: Any, current: Any, later: Any) -> int:
+        if device.value != _COUNT or not _SLICES:
+            return _NOT_SUPPORTED
+        _given(current).value = _given(later).value = 1
+        return 0
+
+    def nvmlDeviceGetMaxMigDeviceCount(self, device: Any, count: Any) -> int:
+        _given(count).value = 2 * _SLICES
+        return 0
+
+    def nvmlDeviceGetMigDeviceHandleByIndex(self, device: Any, index: Any, own: Any) -> int:
+        if index.value % 2:
+            return _NOT_FOUND
+        _given(own).value = _FIRST_SLICE + index.value // 2
         return 0
 
     def nvmlDeviceGetCudaComputeCapability(self, device: Any, major: Any, minor: Any) -> int:

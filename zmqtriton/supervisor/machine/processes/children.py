@@ -355,6 +355,13 @@ class Children:
 
     # ------------------------------------------------------------------- ends
 
+    def give_up_thread(self, serial: int, reason: wire.Reason) -> None:
+        """End a thread's part in the server; it ends by itself if it ever comes so far."""
+        child = self._children.get(serial)
+        if child is not None and child.host:
+            self.send(child.host, wire.ThreadEnded(serial))
+            self.end(child, reason)
+
     def _handle_process_exit(self, child: Child) -> None:
         if child.serial in self._children and child.process is not None:
             _unregister(self._selector, child.process.pidfd)

@@ -29,7 +29,7 @@ _RENEW_WITHIN_S = 30.0
 #: Seconds of service after which a dead template is made again before a stub needs it.
 _PROVEN_AFTER_S = 10.0
 #: The process of an instance that is a thread, in words.
-SHARED = "the process that it shares with other instances"
+SHARED = "the process of its instances"
 #: Report of changed code that runs in the process of the earlier code.
 _ADOPTED = "what adopt() has taken from the earlier instances"
 #: Maximum number of templates that may die while they fork a stub, before the stub counts as dead.
