@@ -29,7 +29,7 @@ from zmqtriton_stub.execution.warmup import Warmup
 from zmqtriton_stub.instance import StubInstance
 from zmqtriton_stub.memory.tensor_memory import TensorMemory
 from zmqtriton_stub.model import NoRoomToWakeError, PythonModel
-from zmqtriton_stub.own_process import OwnProcess, see_own_gpu
+from zmqtriton_stub.own_process import OwnProcess
 from zmqtriton_stub.readiness import ModelReadiness
 from zmqtriton_stub.supervisor_client import SupervisorClient
 from zmqtriton_stub.watch import MAX_READY, Watch
@@ -220,8 +220,7 @@ class Stub:
         )
         process.adopt(instance, bootstrap, memory)
         try:
-            if process.has_own_memory:
-                load = see_own_gpu(load)
+            load = process.see_own_gpu(load)
             model = PythonModel(
                 load,
                 process.model_class(load, instance),

@@ -121,6 +121,10 @@ class OwnProcess:
         set_memory(lambda size: None if this_process.is_forked else memory.outputs.make(size))
         Forks(instance, bootstrap, memory).begin()
 
+    def see_own_gpu(self, load: wire.LoadModel) -> wire.LoadModel:
+        """Hide other instances' GPUs if the model asks for it, unless they share the process."""
+        return see_own_gpu(load) if self.has_own_memory else load
+
     def model_class(self, load: wire.LoadModel, instance: StubInstance) -> Any:
         """Return the model's class. Raises the exceptions of its code."""
         config = json.loads(load.config)
