@@ -119,6 +119,9 @@ def _print_tables(status: dict[str, Any]) -> None:
         click.echo("\nthe broker has not answered in time, so requests are not shown", err=True)
     for table, header, row in _TABLES:
         _print_section(header, [row(entry) for entry in status.get(table) or ()])
+        if table == "counts":
+            chosen = [one for one in status[table] or () if "auto" in one.get("batching", {})]
+            _print_section(_OF_CHOICE, [*map(_choice_row, chosen)])
         if table == "quotas" and status.get(table):
             click.echo(f"limits on memory and cores are kept by {status['quotas_kept_by']}")
     if status.get("on_demand"):
@@ -170,6 +173,12 @@ def _count_row(entry: dict[str, Any]) -> Sequence[str]:
     return (f"{entry['model']}:{entry['version']}", *numbers)
 
 
+def _choice_row(entry: dict[str, Any]) -> Sequence[str]:
+    owner, batching = f"{entry['model']}:{entry['version']}", entry["batching"]
+    delay = shown_figures.brief(batching["delay_us"] / 1e6)
+    return owner, batching["auto"], delay, str(batching["target"])
+
+
 def _drain_row(entry: dict[str, Any]) -> Sequence[str]:
     name = entry.get("instance") or entry.get("model") or "the server"
     count = "?" if entry["under_way"] is None else str(entry["under_way"])
@@ -210,6 +219,7 @@ def _kept_row(entry: dict[str, Any]) -> Sequence[str]:
     return entry["model"], str(entry["version"]), is_kept, entry["text"]
 
 
+_OF_CHOICE = ("Batches of", "Target", "Chosen delay", "Size")
 #: The tables of a status below that of its processes: headers, and what makes a row of an entry.
 _TABLES: tuple[tuple[str, Sequence[str], Callable[[dict[str, Any]], Sequence[str]]], ...] = (
     ("counts", ("Model", "Answered", "Failed", "Pending", "Executions"), _count_row),

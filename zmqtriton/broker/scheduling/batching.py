@@ -162,6 +162,13 @@ class Levels:
         level.in_time.append(request)
         return level
 
+    def end_ns(self, request: InflightRequest) -> int:
+        """Return the time when a waiting request is refused; 0: never."""
+        ends_ns = [request.deadline_ns]
+        if self.has_rules:
+            ends_ns.append(self.of(request).policy.expiry_ns(request))
+        return min(filter(None, ends_ns), default=0)
+
     def _new(self, number: int) -> PriorityLevel:
         kept = self.by_priority
         if len(kept) >= _FEW:
@@ -331,7 +338,12 @@ class BatchingQueue(Queue):
         if candidate.preferred and (now_ns < due_ns or not self._delay_ns):
             return candidate.preferred
         self._closing = candidate.closing
-        if self._closing is not None or candidate.size >= self._target_size or now_ns >= due_ns:
+        if self._closing is not None or candidate.size >= self._target_size:
+            return candidate.requests
+        if self.choice is not None and now_ns < due_ns:
+            ends = ((one.arrived_ns, self.levels.end_ns(one)) for one in self.levels)
+            due_ns = min([due_ns, *(self.choice.latest_ns(*one) for one in ends if one[1])])
+        if now_ns >= due_ns:
             return candidate.requests
         self.due_ns = due_ns
         return 0
