@@ -63,6 +63,14 @@ def test_a_queue_that_a_burst_makes_long_shortens_no_delay() -> None:
     assert own.busy < 1.1 * LoadRun(config_of(60_000, MOST), LAWS["flat"], 1).open(times).busy
 
 
+def test_clients_that_come_between_the_ends_of_small_batches_have_not_waited_for_them() -> None:
+    times = [*ARRIVALS["on_off"](random.Random("on_offlinearz"), 300, 10)]
+
+    own = _mean_ms(config_of(0, MOST, "latency"), "linear", 1, times)
+
+    assert own < 1.2 * _mean_ms(config_of(0, 1), "linear", 1, times)
+
+
 @pytest.mark.parametrize("change", CHANGES)
 def test_a_change_of_load_is_followed_within_seconds(change: str) -> None:
     assert seconds_until_followed(CHANGES[change], "flat", "a") <= 4

@@ -341,8 +341,11 @@ class BatchChoice:
 
     def _is_closed(self, trace: PastArrivals, durations: Durations, slots: int) -> bool:
         """True if most requests come so soon after a response that clients have waited for it."""
-        soon_ns = durations[self.pair.size] / (_SOON * slots)
         ends = [-_SECONDS_NS, *self._ends]
+        begin_ns = trace.arrived[0]
+        # the executions were perhaps of smaller batches: then most requests come soon after an end
+        gap_ns = (ends[-1] - begin_ns) / max(1, len(ends) - bisect_right(ends, begin_ns))
+        soon_ns = min(durations[self.pair.size] / slots, 2 * gap_ns) / _SOON
         lags = (at_ns - ends[bisect_right(ends, at_ns) - 1] for at_ns in trace.arrived)
         return sum(lag <= soon_ns for lag in lags) > _CLOSED * len(trace.arrived)
 
