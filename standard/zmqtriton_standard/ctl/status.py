@@ -117,11 +117,10 @@ def print_status(
 def _print_tables(status: dict[str, Any]) -> None:
     if status.get("counts") is None:
         click.echo("\nthe broker has not answered in time, so requests are not shown", err=True)
+    counts = status.get("counts") or ()
+    status = {**status, "chosen": [row for row in counts if "auto" in row.get("batching", {})]}
     for table, header, row in _TABLES:
         _print_section(header, [row(entry) for entry in status.get(table) or ()])
-        if table == "counts":
-            chosen = [one for one in status[table] or () if "auto" in one.get("batching", {})]
-            _print_section(_OF_CHOICE, [*map(_choice_row, chosen)])
         if table == "quotas" and status.get(table):
             click.echo(f"limits on memory and cores are kept by {status['quotas_kept_by']}")
     if status.get("on_demand"):
@@ -174,7 +173,7 @@ def _count_row(entry: dict[str, Any]) -> Sequence[str]:
 
 
 def _choice_row(entry: dict[str, Any]) -> Sequence[str]:
-    owner, batching = f"{entry['model']}:{entry['version']}", entry["batching"]
+    batching, owner = entry["batching"], f"{entry['model']}:{entry['version']}"
     delay = shown_figures.brief(batching["delay_us"] / 1e6)
     return owner, batching["auto"], delay, str(batching["target"])
 
@@ -219,10 +218,10 @@ def _kept_row(entry: dict[str, Any]) -> Sequence[str]:
     return entry["model"], str(entry["version"]), is_kept, entry["text"]
 
 
-_OF_CHOICE = ("Batches of", "Target", "Chosen delay", "Size")
 #: The tables of a status below that of its processes: headers, and what makes a row of an entry.
 _TABLES: tuple[tuple[str, Sequence[str], Callable[[dict[str, Any]], Sequence[str]]], ...] = (
     ("counts", ("Model", "Answered", "Failed", "Pending", "Executions"), _count_row),
+    ("chosen", ("Batches of", "Target", "Chosen delay", "Size"), _choice_row),
     ("drains", ("Drain of", "State", "Then", "Under way", "Since"), _drain_row),
     ("quotas", ("Model", "Quota", "Limit", "Used", "Exceeded"), _quota_row),
     ("resources", ("Resource", "Device", "In use", "Held by", "Awaited by"), _resource_row),

@@ -164,10 +164,8 @@ class Levels:
 
     def end_ns(self, request: InflightRequest) -> int:
         """Return the time when a waiting request is refused; 0: never."""
-        ends_ns = [request.deadline_ns]
-        if self.has_rules:
-            ends_ns.append(self.of(request).policy.expiry_ns(request))
-        return min(filter(None, ends_ns), default=0)
+        expiry_ns = self.of(request).policy.expiry_ns(request)
+        return min(filter(None, (request.deadline_ns, expiry_ns)), default=0)
 
     def _new(self, number: int) -> PriorityLevel:
         kept = self.by_priority
@@ -223,7 +221,7 @@ class Queue:
 
     def is_ready(self, now_ns: int) -> bool:
         """True if there is a batch to take."""
-        return any(level.size for level in self.levels.by_priority.values())
+        return bool(self.choose(self.levels, now_ns))
 
     def waiting(self) -> list[InflightRequest]:
         """Return all waiting requests, the next one first."""
@@ -325,9 +323,6 @@ class BatchingQueue(Queue):
         choice = {} if self.choice is None else {"auto": self.choice.target.text}
         counts = vars(self._counts)
         return {"target": self._target_size, "delay_us": delay_us, **choice, **counts}
-
-    def is_ready(self, now_ns: int) -> bool:
-        return self.size_of_batch(self.levels, now_ns) > 0
 
     def size_of_batch(self, waiting: Iterable[InflightRequest], now_ns: int) -> int:
         self.due_ns, self._closing = 0, None

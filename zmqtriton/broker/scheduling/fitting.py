@@ -327,9 +327,6 @@ class FittingQueue(BatchingQueue):
             own["padding"] = vars(self._padding)
         return {**super().report(), **own}
 
-    def is_ready(self, now_ns: int) -> bool:
-        return bool(self.choose(self.levels, now_ns))
-
     def _arrange(self, waiting: list[InflightRequest], now_ns: int) -> list[InflightRequest]:
         """Return requests that may share a batch, in the order of their choice.
 
