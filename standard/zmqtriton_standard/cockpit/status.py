@@ -224,7 +224,7 @@ def _models(
                 "reason": entry.get("reason", ""),
                 "is_asleep": entry.get("why", {}).get("kind") in ASLEEP,
                 **_counts(row),
-                "last_error": (row or {}).get("last_error"),
+                **{key: (row or {}).get(key) for key in ("last_error", "batching")},
                 **(rates or {}).get(f"{name}:{version}", at_rest),
             }
         )

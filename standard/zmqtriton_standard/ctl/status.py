@@ -117,6 +117,8 @@ def print_status(
 def _print_tables(status: dict[str, Any]) -> None:
     if status.get("counts") is None:
         click.echo("\nthe broker has not answered in time, so requests are not shown", err=True)
+    counts = status.get("counts") or ()
+    status = {**status, "chosen": [row for row in counts if "auto" in row.get("batching", {})]}
     for table, header, row in _TABLES:
         _print_section(header, [row(entry) for entry in status.get(table) or ()])
         if table == "quotas" and status.get(table):
@@ -170,6 +172,12 @@ def _count_row(entry: dict[str, Any]) -> Sequence[str]:
     return (f"{entry['model']}:{entry['version']}", *numbers)
 
 
+def _choice_row(entry: dict[str, Any]) -> Sequence[str]:
+    batching, owner = entry["batching"], f"{entry['model']}:{entry['version']}"
+    delay = shown_figures.brief(batching["delay_us"] / 1e6)
+    return owner, batching["auto"], delay, str(batching["target"])
+
+
 def _drain_row(entry: dict[str, Any]) -> Sequence[str]:
     name = entry.get("instance") or entry.get("model") or "the server"
     count = "?" if entry["under_way"] is None else str(entry["under_way"])
@@ -213,6 +221,7 @@ def _kept_row(entry: dict[str, Any]) -> Sequence[str]:
 #: The tables of a status below that of its processes: headers, and what makes a row of an entry.
 _TABLES: tuple[tuple[str, Sequence[str], Callable[[dict[str, Any]], Sequence[str]]], ...] = (
     ("counts", ("Model", "Answered", "Failed", "Pending", "Executions"), _count_row),
+    ("chosen", ("Batches of", "Target", "Chosen delay", "Size"), _choice_row),
     ("drains", ("Drain of", "State", "Then", "Under way", "Since"), _drain_row),
     ("quotas", ("Model", "Quota", "Limit", "Used", "Exceeded"), _quota_row),
     ("resources", ("Resource", "Device", "In use", "Held by", "Awaited by"), _resource_row),

@@ -6,6 +6,8 @@ test_choice_loads.py has all kinds of loads.
 from __future__ import annotations
 
 import random
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
@@ -20,6 +22,8 @@ from tests.broker.scheduling.batch_loads import (
     config_of,
     poisson,
 )
+from tests.broker.world import request
+from zmqtriton.broker.requests.inflight import InflightRequest
 from zmqtriton.broker.scheduling.choosing import BatchChoice, Durations, Pair, PastArrivals
 from zmqtriton.broker.scheduling.fitting import queue_of
 from zmqtriton.config.batching import target_of
@@ -57,6 +61,14 @@ def test_a_queue_that_a_burst_makes_long_shortens_no_delay() -> None:
     own = LoadRun(config_of(0, MOST, "p99 80 ms"), LAWS["flat"], 1).open(times)
 
     assert own.busy < 1.1 * LoadRun(config_of(60_000, MOST), LAWS["flat"], 1).open(times).busy
+
+
+def test_clients_that_come_between_the_ends_of_small_batches_have_not_waited_for_them() -> None:
+    times = [*ARRIVALS["on_off"](random.Random("on_offlinearz"), 300, 10)]
+
+    own = _mean_ms(config_of(0, MOST, "latency"), "linear", 1, times)
+
+    assert own < 1.2 * _mean_ms(config_of(0, 1), "linear", 1, times)
 
 
 @pytest.mark.parametrize("change", CHANGES)
@@ -128,3 +140,22 @@ def test_nothing_is_chosen_before_an_execution() -> None:
     choice.learn([], 1, 1, SECOND)
 
     assert Pair(0, MOST) == choice.pair
+
+
+@pytest.mark.parametrize(("deadline_ms", "timeout_ms"), [(100, 0), (1000, 100), (0, 100)])
+def test_a_chosen_delay_leaves_time_for_an_execution(deadline_ms: int, timeout_ms: int) -> None:
+    config = config_of(0, MOST, "p99 2 s")
+    policy = {"default_timeout_microseconds": 1000 * timeout_ms}
+    config["dynamic_batching"]["default_queue_policy"] = policy
+    run = LoadRun(config, LAWS["flat"], 1)
+    now = run.open(poisson(random.Random(3), 20, 8)).end
+    queue = run.queue
+    assert queue.report()["delay_us"] > 150_000
+    generation: Any = SimpleNamespace(unanswered=1)
+    row = request(1, deadline_ns=now + deadline_ms * MS if deadline_ms else 0)
+
+    queue.levels.add(InflightRequest(1, row, b"", generation, now))
+
+    assert not queue.pop_batch(now)
+    assert now < queue.due_ns <= now + 90 * MS
+    assert queue.pop_batch(queue.due_ns)

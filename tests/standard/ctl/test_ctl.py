@@ -65,6 +65,22 @@ def test_a_table_without_rows_is_left_out(server: FakeServer) -> None:
     assert "On demand" not in run("status").stdout
 
 
+def test_the_status_shows_what_a_model_has_chosen(server: FakeServer) -> None:
+    counts = {key: 1 for key in ("version", "succeeded", "failed", "pending", "executions")}
+    batching = {"target": 8, "delay_us": 3100}
+    chosen = {**batching, "auto": "p99 80 ms"}
+    rows = [
+        {"model": name, **counts, **of}
+        for name, of in (("m", {"batching": chosen}), ("fixed", {"batching": batching}), ("no", {}))
+    ]
+    server.answers["status"] = {**STATUS, "counts": rows}
+
+    shown = words_of(run("status"))
+
+    first = shown.index(["Batches", "of", "Target", "Chosen", "delay", "Size"])
+    assert [["m:1", "p99", "80", "ms", "3.1", "ms", "8"]] == shown[first + 1 :]
+
+
 def test_a_status_without_a_broker_says_so(server: FakeServer) -> None:
     server.answers["status"] = {**STATUS, "counts": None}
 

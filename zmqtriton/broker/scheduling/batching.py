@@ -162,6 +162,11 @@ class Levels:
         level.in_time.append(request)
         return level
 
+    def end_ns(self, request: InflightRequest) -> int:
+        """Return the time when a waiting request is refused; 0: never."""
+        expiry_ns = self.of(request).policy.expiry_ns(request)
+        return min(filter(None, (request.deadline_ns, expiry_ns)), default=0)
+
     def _new(self, number: int) -> PriorityLevel:
         kept = self.by_priority
         if len(kept) >= _FEW:
@@ -216,7 +221,7 @@ class Queue:
 
     def is_ready(self, now_ns: int) -> bool:
         """True if there is a batch to take."""
-        return self.size_of_batch(self.levels, now_ns) > 0
+        return bool(self.choose(self.levels, now_ns))
 
 
 class BatchCandidate(NamedTuple):
@@ -323,7 +328,12 @@ class BatchingQueue(Queue):
         if candidate.preferred and (now_ns < due_ns or not self._delay_ns):
             return candidate.preferred
         self._closing = candidate.closing
-        if self._closing is not None or candidate.size >= self._target_size or now_ns >= due_ns:
+        if self._closing is not None or candidate.size >= self._target_size:
+            return candidate.requests
+        if self.choice is not None and now_ns < due_ns:
+            ends = ((one.arrived_ns, self.levels.end_ns(one)) for one in self.levels)
+            due_ns = min([due_ns, *(self.choice.latest_ns(*one) for one in ends if one[1])])
+        if now_ns >= due_ns:
             return candidate.requests
         self.due_ns = due_ns
         return 0

@@ -54,6 +54,8 @@ _CLOSED, _SOON = 0.6, 8
 _QUEUED = 2
 #: The delay of a closed load as a multiple of an execution, and where instances are left over.
 _WAIT, _SHORT_WAIT = 1.25, 0.1
+#: A delay leaves this share of the time until a request is refused, and the time of an execution.
+_LEFT = 0.25
 #: Hope for a size below all that were executed, as a share of their time for each row, and the
 #: least gain over the best size.
 _HOPE, _HOPEFUL = 0.9, 1.05
@@ -202,6 +204,8 @@ class BatchChoice:
         #: All sizes that may have a duration of their own.
         self._all = {*range(1, min(max_batch_size, _EACH) + 1), *self._sizes}
         self._times = ExecutionTimes()
+        #: As `_times` had them at the last choice.
+        self._durations = Durations({1: 0})
         self._arrivals: deque[tuple[int, int]] = deque(maxlen=_MOST)
         #: Number of requests that were unanswered at once, of late.
         self._unanswered = 0.0
@@ -218,6 +222,10 @@ class BatchChoice:
     def note(self, batch: list[InflightRequest]) -> None:
         """Note the requests of a batch that begins."""
         self._arrivals.extend([(one.queued_ns, one.elements) for one in batch])
+
+    def latest_ns(self, arrived_ns: int, end_ns: int) -> int:
+        """Return the end of any delay of a request that is refused at `end_ns`."""
+        return end_ns - round((end_ns - arrived_ns) * _LEFT) - self._durations[self.pair.size]
 
     def learn(self, batch: list[InflightRequest], took_ns: int, slots: int, now_ns: int) -> None:
         """Learn from the end of a batch, and choose again if it is time for it."""
@@ -250,7 +258,7 @@ class BatchChoice:
 
     def _choose(self, slots: int, now_ns: int) -> Iterator[int]:
         """Replay each pair, and take the best at the end; yields the batches of each replay."""
-        durations = self._times.learned(now_ns)
+        durations = self._durations = self._times.learned(now_ns)
         arrivals = sorted(self._arrivals)
         recent = bisect_left(arrivals, (arrivals[-1][0] - _SECONDS_NS, 0))
         trace = PastArrivals(arrivals[max(0, min(recent, len(arrivals) - _LEAST)) :])
@@ -333,8 +341,11 @@ class BatchChoice:
 
     def _is_closed(self, trace: PastArrivals, durations: Durations, slots: int) -> bool:
         """True if most requests come so soon after a response that clients have waited for it."""
-        soon_ns = durations[self.pair.size] / (_SOON * slots)
         ends = [-_SECONDS_NS, *self._ends]
+        begin_ns = trace.arrived[0]
+        # the executions were perhaps of smaller batches: then most requests come soon after an end
+        gap_ns = (ends[-1] - begin_ns) / max(1, len(ends) - bisect_right(ends, begin_ns))
+        soon_ns = min(durations[self.pair.size] / slots, 2 * gap_ns) / _SOON
         lags = (at_ns - ends[bisect_right(ends, at_ns) - 1] for at_ns in trace.arrived)
         return sum(lag <= soon_ns for lag in lags) > _CLOSED * len(trace.arrived)
 

@@ -330,9 +330,6 @@ class FittingQueue(BatchingQueue):
             own["padding"] = vars(self._padding)
         return {**super().report(), **own}
 
-    def is_ready(self, now_ns: int) -> bool:
-        return bool(self.choose(self.levels, now_ns))
-
     def _arrange(self, waiting: list[InflightRequest], now_ns: int) -> list[InflightRequest]:
         """Return requests that may share a batch, in the order of their choice.
 
@@ -367,10 +364,7 @@ class FittingQueue(BatchingQueue):
 
     def _is_hurried(self, request: InflightRequest, now_ns: int) -> bool:
         """True if a request has waited for half of its time, so that none may overtake it."""
-        ends_ns = [request.deadline_ns]
-        if self.levels.has_rules:
-            ends_ns.append(self.levels.of(request).policy.expiry_ns(request))
-        return any(0 < end_ns <= 2 * now_ns - request.arrived_ns for end_ns in ends_ns)
+        return 0 < self.levels.end_ns(request) <= 2 * now_ns - request.arrived_ns
 
 
 class WatchingQueue(BatchingQueue):

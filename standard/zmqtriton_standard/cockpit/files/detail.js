@@ -113,6 +113,7 @@ export class Detail {
       ["in flight", short(model.in_flight)],
       ["answered", short(model.succeeded)],
       ["failed", short(model.failed)],
+      ...choiceOf(model.batching),
     ]);
     this.#showError(model.last_error, nowS);
     const isOwn = (each) => each.role === "stub" && each.model === model.name && each.version === model.version;
@@ -172,6 +173,13 @@ export class Detail {
       else bar.removeAttribute("value");
     });
   }
+}
+
+/** The delay and size of batches that the server chose; nothing if they are fixed. */
+function choiceOf(batching) {
+  if (!batching?.auto) return [];
+  const delay = batching.delay_us / 1000;
+  return [[`batches for ${batching.auto}`, `up to ${batching.target} within ${short(delay)} ms`]];
 }
 
 /** What instances share, or might, in words; "" if that is nothing to speak of. */

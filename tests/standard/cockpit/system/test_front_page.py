@@ -109,3 +109,17 @@ def test_an_endless_answer_is_stopped_and_a_failed_one_says_why(browser: Browser
     assert "the word is FAIL" in browser.text("#try form .wrong")
     assert "assistant" == browser.evaluate(f"{SAID}.at(-2)[0]"), "the answer before"
     assert ["user", "FAIL"] == browser.evaluate(f"{SAID}.at(-1)")
+
+
+def test_a_model_shows_the_batches_that_it_has_chosen(browser: Browser) -> None:
+    chosen = "{ auto: 'p99 80 ms', delay_us: 3100, target: 8 }"
+    change_status(
+        browser, f"status.models.find(({{ name }}) => name === 'tokens').batching = {chosen}"
+    )
+
+    look_at(browser, "tokens")
+
+    shown_choice = "batches for p99 80 ms\\nup to 8 within 3.1 ms"
+    browser.wait_for(
+        f"document.querySelector('#facts').innerText.toLowerCase().includes('{shown_choice}')"
+    )
