@@ -10,7 +10,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -92,38 +92,16 @@ _ONLY_INSTANCES = ("instance_group", "version_policy")
 
 
 def with_fingerprints(
-    versions: Mapping[int, VersionBlueprint],
-    config: Any,
-    scanned: ScannedModel,
-    runs_in: tuple[object, ...],
-    of_backend: str,
-) -> dict[int, VersionBlueprint]:
-    """Return the versions with the fingerprints of their contents.
-
-    `runs_in` is the environment, and the kind of instances.
-    """
-    contents = {number: scanned.version_fingerprints[number] for number in versions}
-    return {
-        number: _of_changes(
-            replace(version, contents=contents[number]),
-            config,
-            runs_in,
-            contents[number] + of_backend,
-        )
-        for number, version in versions.items()
-    }
-
-
-def _of_changes(
     version: VersionBlueprint,
     config: Any,
     runs_in: tuple[object, ...],
-    contents: str,
+    of_backend: str,
 ) -> VersionBlueprint:
     """Return the version with fingerprints for changes that need no new generation.
 
-    It has none if a change of instances affects requests: a sequence belongs to an instance, and a
-    rate limiter counts instances. Nor may the response cache hold responses of replaced code.
+    `runs_in` is the environment, and the kind of instances. It has none if a change of instances
+    affects requests: a sequence belongs to an instance, and a rate limiter counts instances. Nor
+    may the response cache hold responses of replaced code.
     """
     if are_instances_bound(config):
         return version
@@ -135,7 +113,7 @@ def _of_changes(
         rest.parameters.pop(name, None)
     return replace(
         version,
-        fingerprint_without_instances=_fingerprint(rest, contents, runs_in),
+        fingerprint_without_instances=_fingerprint(rest, version.contents + of_backend, runs_in),
         fingerprint_without_code=""
         if config.response_cache.enable
         else _fingerprint(config, runs_in),
@@ -202,11 +180,10 @@ class ModelReader:
         try:
             scanned = replace(place.scan(name, self._config_name), name=name)
             fingerprint = copy_fingerprint or scanned.fingerprint
-            if not copy_fingerprint:
-                source = _source(scanned, override)
-                if source is not None:
-                    text = f"{MODEL_SOURCE} needs the add-on 'storage', which is not installed"
-                    return ReadFailure(Unsupported(text).reason, fingerprint, source=source)
+            source = None if copy_fingerprint else _source(scanned, override)
+            if source is not None:
+                text = f"{MODEL_SOURCE} needs the add-on 'storage', which is not installed"
+                return ReadFailure(Unsupported(text).reason, fingerprint, source=source)
             scanned = replace(scanned, fingerprint=fingerprint, selection=selection)
             if override is None or not override.directory:
                 scanned = self._tried_versions.with_decisions(scanned)
@@ -220,8 +197,10 @@ class ModelReader:
         completed: list[str] = []
         config = self._config(scanned, override, completed.append)
         source = scanned.config_path if override is None else None
-        agents = self._options.repoagent_directory
-        raise_first(locate(problem, source) for problem in agent_problems(config, agents))
+        raise_first(
+            locate(problem, source)
+            for problem in agent_problems(config, self._options.repoagent_directory)
+        )
         raise_first(
             locate(problem, source)
             for problem in known_parameters.problems(config, known_parameters.TRIAL.name)
@@ -252,7 +231,15 @@ class ModelReader:
             config=to_json(config),
             first_slot=expected[0],
             other_slots=expected[1:],
-            versions=with_fingerprints(versions, config, scanned, (*environment, kind), of_backend),
+            versions={
+                number: with_fingerprints(
+                    replace(version, contents=scanned.version_fingerprints[number]),
+                    config,
+                    (*environment, kind),
+                    of_backend,
+                )
+                for number, version in versions.items()
+            },
             final_config=None
             if ensemble or self._auto_complete
             else finished_config(config, files),
