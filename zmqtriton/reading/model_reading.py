@@ -10,7 +10,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -92,6 +92,28 @@ _ONLY_INSTANCES = ("instance_group", "version_policy")
 
 
 def with_fingerprints(
+    versions: Mapping[int, VersionBlueprint],
+    config: Any,
+    scanned: ScannedModel,
+    runs_in: tuple[object, ...],
+    of_backend: str,
+) -> dict[int, VersionBlueprint]:
+    """Return the versions with the fingerprints of their contents.
+
+    `runs_in` is the environment, and the kind of instances.
+    """
+    return {
+        number: _of_changes(
+            replace(version, contents=scanned.version_fingerprints[number]),
+            config,
+            runs_in,
+            of_backend,
+        )
+        for number, version in versions.items()
+    }
+
+
+def _of_changes(
     version: VersionBlueprint,
     config: Any,
     runs_in: tuple[object, ...],
@@ -99,9 +121,8 @@ def with_fingerprints(
 ) -> VersionBlueprint:
     """Return the version with fingerprints for changes that need no new generation.
 
-    `runs_in` is the environment, and the kind of instances. It has none if a change of instances
-    affects requests: a sequence belongs to an instance, and a rate limiter counts instances. Nor
-    may the response cache hold responses of replaced code.
+    It has none if a change of instances affects requests: a sequence belongs to an instance, and a
+    rate limiter counts instances. Nor may the response cache hold responses of replaced code.
     """
     if are_instances_bound(config):
         return version
@@ -199,11 +220,10 @@ class ModelReader:
         source = scanned.config_path if override is None else None
         raise_first(
             locate(problem, source)
-            for problem in agent_problems(config, self._options.repoagent_directory)
-        )
-        raise_first(
-            locate(problem, source)
-            for problem in known_parameters.problems(config, known_parameters.TRIAL.name)
+            for problem in (
+                *agent_problems(config, self._options.repoagent_directory),
+                *known_parameters.problems(config, known_parameters.TRIAL.name),
+            )
         )
         trial = configured_trial(config, scanned)
         versions, warnings = self._versions(config, scanned, source, trial)
@@ -231,15 +251,7 @@ class ModelReader:
             config=to_json(config),
             first_slot=expected[0],
             other_slots=expected[1:],
-            versions={
-                number: with_fingerprints(
-                    replace(version, contents=scanned.version_fingerprints[number]),
-                    config,
-                    (*environment, kind),
-                    of_backend,
-                )
-                for number, version in versions.items()
-            },
+            versions=with_fingerprints(versions, config, scanned, (*environment, kind), of_backend),
             final_config=None
             if ensemble or self._auto_complete
             else finished_config(config, files),
