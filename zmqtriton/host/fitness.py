@@ -120,12 +120,9 @@ def _is_bound(root: Path, status: str) -> bool:
 
 
 def _tasks_of_user(root: Path) -> int:
-    total = 0
     threads = re.compile(rf"^Uid:\t{os.getuid()}\t.*?^Threads:\t(\d+)", re.MULTILINE | re.DOTALL)
-    for path in root.glob("proc/[0-9]*/status"):
-        match = threads.search(read_text(path))
-        total += int(match[1]) if match else 0
-    return total
+    statuses = map(read_text, root.glob("proc/[0-9]*/status"))
+    return sum(int(match[1]) for match in map(threads.search, statuses) if match)
 
 
 def raise_file_size() -> None:

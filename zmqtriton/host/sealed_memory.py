@@ -35,14 +35,13 @@ def anonymous_memory(size: int, name: str = "zmqtriton") -> int:
 def _create_memfd(name: str, flags: int) -> int:
     create = getattr(os, "memfd_create", None)
     if create is not None:
-        made: int = create(name, flags)
-        return made
+        return int(create(name, flags))
     # Not every Python was built with a C library that has it.
     libc = ctypes.CDLL(None, use_errno=True)
     number = _MEMFD_CREATE_SYSCALL.get(os.uname().machine)
     if number is None:
         raise OSError(errno.ENOSYS, os.strerror(errno.ENOSYS))
-    made = libc.syscall(number, name.encode(), flags)
+    made: int = libc.syscall(number, name.encode(), flags)
     if made < 0:
         raise OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()))
     return made

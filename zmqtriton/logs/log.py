@@ -215,9 +215,12 @@ class LogOutlet(LineStream):
                 self._has_work.wait()
             entries = [self._queue.popleft()]
             size = len(entries[0].data)
-            while self._queue and size < _WRITE_BYTES:
-                if entries[0].task is not None or self._queue[0].task is not None:
-                    break
+            while (
+                self._queue
+                and size < _WRITE_BYTES
+                and entries[0].task is None
+                and self._queue[0].task is None
+            ):
                 entries.append(self._queue.popleft())
                 size += len(entries[-1].data)
             self._began_s = self._clock()
@@ -271,9 +274,8 @@ def take_over_output() -> LogOutlet:
     """
     for stream in (sys.stdout, sys.stderr):
         stream.flush()
-    to_stderr = to_stdout = _outlet(2)
-    if not os.path.sameopenfile(1, 2):
-        to_stdout = _outlet(1)
+    to_stderr = _outlet(2)
+    to_stdout = to_stderr if os.path.sameopenfile(1, 2) else _outlet(1)
     sys.stdout, sys.stderr = to_stdout, to_stderr
     return to_stderr
 

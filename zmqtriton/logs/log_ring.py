@@ -82,9 +82,21 @@ class LogRing(logging.Handler):
             here = (os.getpid(), os.path.basename(record.pathname), record.lineno)
             pid, file, number = getattr(record, "origin", here)
             model, instance, version = getattr(record, "stub", StubName("", ""))
-            about = model, instance, text, version, getattr(record, "traces", "")
-            letter = _LETTERS.get(record.levelno, "I")
-            self._add(KeptLine(0, record.created, letter, pid, file, number, *about))
+            self._add(
+                KeptLine(
+                    0,
+                    record.created,
+                    _LETTERS.get(record.levelno, "I"),
+                    pid,
+                    file,
+                    number,
+                    model,
+                    instance,
+                    text,
+                    version,
+                    getattr(record, "traces", ""),
+                )
+            )
 
     def keep_written(self, data: bytes, pid: int) -> None:
         """Keep lines that a process of the server has written; for the thread that reads them."""
@@ -187,9 +199,17 @@ def read_written(written: str, pid: int, now_s: float) -> KeptLine:
         text = match["text"]
         with suppress(ValueError):  # the texts are not quoted
             text = json.loads(text)
-        level = match["letter"] or match["level"]
-        origin = int(match["pid"]), match["file"], int(match["line"])
-        return KeptLine(0, now_s, level, *origin, "", "", str(text))
+        return KeptLine(
+            0,
+            now_s,
+            match["letter"] or match["level"],
+            int(match["pid"]),
+            match["file"],
+            int(match["line"]),
+            "",
+            "",
+            str(text),
+        )
     try:
         record = json.loads(_MARK.sub("", written, count=1))
         file, _, number = record["at"].rpartition(":")

@@ -66,8 +66,9 @@ def scaled_config(config: Any, scale: Scale) -> Any:
 def are_instances_bound(config: Any) -> bool:
     """Return whether a change of instances affects requests."""
     is_bound = config.HasField("sequence_batching") or config.HasField("ensemble_scheduling")
-    groups = config.instance_group
-    return is_bound or any(each.passive or each.HasField("rate_limiter") for each in groups)
+    return is_bound or any(
+        group.passive or group.HasField("rate_limiter") for group in config.instance_group
+    )
 
 
 def choose_kind(config: Any, count: int, files: Iterable[str]) -> tuple[str, str]:

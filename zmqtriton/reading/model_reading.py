@@ -102,13 +102,12 @@ def with_fingerprints(
 
     `runs_in` is the environment, and the kind of instances.
     """
-    contents = {number: scanned.version_fingerprints[number] for number in versions}
     return {
         number: _of_changes(
-            replace(version, contents=contents[number]),
+            replace(version, contents=scanned.version_fingerprints[number]),
             config,
             runs_in,
-            contents[number] + of_backend,
+            of_backend,
         )
         for number, version in versions.items()
     }
@@ -118,7 +117,7 @@ def _of_changes(
     version: VersionBlueprint,
     config: Any,
     runs_in: tuple[object, ...],
-    contents: str,
+    of_backend: str,
 ) -> VersionBlueprint:
     """Return the version with fingerprints for changes that need no new generation.
 
@@ -135,7 +134,7 @@ def _of_changes(
         rest.parameters.pop(name, None)
     return replace(
         version,
-        fingerprint_without_instances=_fingerprint(rest, contents, runs_in),
+        fingerprint_without_instances=_fingerprint(rest, version.contents + of_backend, runs_in),
         fingerprint_without_code=""
         if config.response_cache.enable
         else _fingerprint(config, runs_in),
@@ -202,11 +201,10 @@ class ModelReader:
         try:
             scanned = replace(place.scan(name, self._config_name), name=name)
             fingerprint = copy_fingerprint or scanned.fingerprint
-            if not copy_fingerprint:
-                source = _source(scanned, override)
-                if source is not None:
-                    text = f"{MODEL_SOURCE} needs the add-on 'storage', which is not installed"
-                    return ReadFailure(Unsupported(text).reason, fingerprint, source=source)
+            source = None if copy_fingerprint else _source(scanned, override)
+            if source is not None:
+                text = f"{MODEL_SOURCE} needs the add-on 'storage', which is not installed"
+                return ReadFailure(Unsupported(text).reason, fingerprint, source=source)
             scanned = replace(scanned, fingerprint=fingerprint, selection=selection)
             if override is None or not override.directory:
                 scanned = self._tried_versions.with_decisions(scanned)
@@ -220,11 +218,12 @@ class ModelReader:
         completed: list[str] = []
         config = self._config(scanned, override, completed.append)
         source = scanned.config_path if override is None else None
-        agents = self._options.repoagent_directory
-        raise_first(locate(problem, source) for problem in agent_problems(config, agents))
         raise_first(
             locate(problem, source)
-            for problem in known_parameters.problems(config, known_parameters.TRIAL.name)
+            for problem in (
+                *agent_problems(config, self._options.repoagent_directory),
+                *known_parameters.problems(config, known_parameters.TRIAL.name),
+            )
         )
         trial = configured_trial(config, scanned)
         versions, warnings = self._versions(config, scanned, source, trial)

@@ -35,10 +35,9 @@ class PythonSettings(NamedTuple):
     @classmethod
     def from_backend_config(cls, settings: Mapping[str, str]) -> PythonSettings:
         """Read the settings, with defaults in place of wrong values."""
-        numbers = {key: _number(key, settings) for key in _NUMBER_RULES}
         values = {
-            key: _NUMBER_RULES[key][0] if isinstance(value, InvalidArgument) else value
-            for key, value in numbers.items()
+            key: default if isinstance(value := _number(key, settings), InvalidArgument) else value
+            for key, (default, *_) in _NUMBER_RULES.items()
         }
         return cls(
             values["shm-default-byte-size"],

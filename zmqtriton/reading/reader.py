@@ -114,8 +114,7 @@ class ReaderTasks:
 
     def keep_decisions(self, action: KeepDecisions, places: Sequence[tuple[str, str]]) -> str:
         """Keep and forget decisions about a model's versions; return why not, or ""."""
-        existing = (_existing(place) for place in places)
-        different = {_identity(place): place for place in existing if place is not None}
+        different = {_identity(place): place for place in filter(None, map(_existing, places))}
         return self._reader.keep_decisions(action, list(different.values()))
 
     def check_directory(self, path: str) -> None:

@@ -141,7 +141,9 @@ def adopt(
     for descriptor, name in passed:
         listener = _open_passed(descriptor)
         port = listener.getsockname()[1]
-        service = _PASSABLE.get(name) or _service_of_port(options, port)
+        service = _PASSABLE.get(name) or next(
+            (each for each in _PASSABLE.values() if getattr(options, each.port) == port), None
+        )
         if service is None:
             raise PortError(
                 f"systemd passes a socket for port {port}, which is that of no service: give it "
@@ -192,10 +194,6 @@ def _open_passed(descriptor: int) -> socket.socket:
             f"systemd passes descriptor {descriptor}, which must be a listening TCP socket"
         )
     return listener
-
-
-def _service_of_port(options: Options, port: int) -> _Service | None:
-    return next((s for s in _PASSABLE.values() if getattr(options, s.port) == port), None)
 
 
 def served_ports(options: Options) -> list[int]:
@@ -392,8 +390,9 @@ def for_next_server(listeners: Mapping[str, BoundSocket]) -> list[BoundSocket]:
 
 
 def _is_listening(bound: socket.socket) -> bool:
-    is_tcp = bound.family in (socket.AF_INET, socket.AF_INET6)
-    return is_tcp and bool(bound.getsockopt(socket.SOL_SOCKET, socket.SO_ACCEPTCONN))
+    return bound.family in (socket.AF_INET, socket.AF_INET6) and bool(
+        bound.getsockopt(socket.SOL_SOCKET, socket.SO_ACCEPTCONN)
+    )
 
 
 def close_all(listeners: dict[str, BoundSocket]) -> None:

@@ -133,8 +133,11 @@ def _find(options: Options) -> Predecessor | None:
         return directory in (client.directory, client.directory.parent)
 
     clients = _connect_all()
-    answering = [client for client in clients if not client.is_unknown]
-    meant = [each for each in answering if is_there(each) or any(map(each.matches, ports))]
+    meant = [
+        client
+        for client in clients
+        if not client.is_unknown and (is_there(client) or any(map(client.matches, ports)))
+    ]
     holders = [each for each in meant if not each.identity.is_stopping] or meant[:1]
     silent = [client for client in clients if client.is_unknown and not client.line.ended]
     for client in clients:

@@ -151,8 +151,12 @@ def cache_secrets() -> dict[str, str]:
 
 def hide_from_command_line(options: Options) -> None:
     """Overwrite the keys in the process's command line with asterisks."""
-    groups = (group for name in RESTRICTING_OPTIONS for group in options.value(name))
-    values = [group.value for group in groups if not _is_file_reference(group)]
+    values = [
+        group.value
+        for name in RESTRICTING_OPTIONS
+        for group in options.value(name)
+        if not _is_file_reference(group)
+    ]
     if values:
         start, end = prctl.layout().arg_start, prctl.layout().arg_end
         for position, size in _find_values(ctypes.string_at(start, end - start), values):

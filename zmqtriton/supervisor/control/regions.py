@@ -209,8 +209,11 @@ class RegionRegistry:
 
     def repeated_calls(self) -> list[RepeatedCall]:
         """Return the calls that register these regions at a server that takes over."""
-        open_ones = [region for region in self._regions.values() if region.is_open]
-        return [("regions.register", region.request.to_arguments()) for region in open_ones]
+        return [
+            ("regions.register", region.request.to_arguments())
+            for region in self._regions.values()
+            if region.is_open
+        ]
 
     # -------------------------------------------------------------------- calls
 

@@ -250,12 +250,18 @@ class Features:
         return chain.from_iterable(self.ask(lambda each: [*each.repeated_calls()]))
 
     def describe(self, counts: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-        parts = self.ask(lambda each: each.describe(counts))
-        return {key: value for part in parts for key, value in part.items()}
+        return {
+            key: value
+            for part in self.ask(lambda each: each.describe(counts))
+            for key, value in part.items()
+        }
 
     def describe_process(self, process: Mapping[str, Any]) -> dict[str, Any]:
-        parts = self.ask(lambda each: each.describe_process(process))
-        return {key: value for part in parts for key, value in part.items()}
+        return {
+            key: value
+            for part in self.ask(lambda each: each.describe_process(process))
+            for key, value in part.items()
+        }
 
     @property
     def phases(self) -> list[str]:

@@ -103,8 +103,11 @@ def process_settings(
 
 def bound_ports(sockets: Mapping[str, listeners.BoundSocket]) -> dict[str, int]:
     """Return the ports of the sockets, by field of the options."""
-    fields = listeners.port_fields()
-    return {name: sockets[role].port for role, name in fields.items() if role in sockets}
+    return {
+        name: sockets[role].port
+        for role, name in listeners.port_fields().items()
+        if role in sockets
+    }
 
 
 def settings_of(options: Options, machine: Machine) -> Settings:

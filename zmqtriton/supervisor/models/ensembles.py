@@ -36,8 +36,10 @@ class EnsembleMembers:
 
     def load_members(self, ensemble: EnsembleBlueprint, *, again: bool) -> Promise[None]:
         """Load each member, or try to; `again` retries those that failed."""
-        members = map(self._server.get_or_create_model, ensemble.member_names)
-        return All(member.load_as_dependency(again=again) for member in members)
+        return All(
+            self._server.get_or_create_model(member).load_as_dependency(again=again)
+            for member in ensemble.member_names
+        )
 
     def check_acyclic(self, name: str) -> None:
         """Raise ConfigError if an ensemble calls itself through others."""

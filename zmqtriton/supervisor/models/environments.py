@@ -77,8 +77,7 @@ class EnvironmentPreparations(HelperOwner):
 
     def phase(self, model: str) -> str:
         """Return the present step of the preparation for a model, in words; "" without one."""
-        waiting = self._waiting.values()
-        return next((each.status.phase for each in waiting if each.model == model), "")
+        return next((w.status.phase for w in self._waiting.values() if w.model == model), "")
 
     def give_up(self, model: str) -> None:
         """Continue without the environment that is prepared for a model: it is not needed."""

@@ -163,8 +163,9 @@ class Generation:
         """Start its instances, if need be when those of others have ended."""
         slots, limit = self.planned_slots, self._introductions.resources.instance_limit
         if self.predecessor is not None:
-            has_threads = self.blueprint.instances == THREADS
-            self._record_no_adopt(self.blueprint, _MORE_CHANGED if has_threads else "")
+            self._record_no_adopt(
+                self.blueprint, _MORE_CHANGED if self.blueprint.instances == THREADS else ""
+            )
         if limit.is_room_coming(len(slots)):
             late = self._plan.pause(_ROOM_WITHIN_S)
             await self._plan.until(lambda: late.is_over or not limit.is_room_coming(len(slots)))
@@ -383,8 +384,7 @@ class Generation:
                 self.abort(self.readiness.why_not_ready or UNLOADED)
 
     def _end_without_processes(self) -> None:
-        is_ending = self.state is GenerationState.STOPPING
-        if is_ending and not any(instance.is_alive for instance in self.instances):
+        if self.state is GenerationState.STOPPING and not any(i.is_alive for i in self.instances):
             self._broker_entry.remove(UNLOADED)
             self._introductions.resources.release(self.number)
             self._plan.enqueue(RemoveDirectory(self._bytecode_directory))
@@ -446,8 +446,7 @@ class Generation:
 
     def _record_no_adopt(self, blueprint: Blueprint, otherwise: str = "") -> None:
         """Record why changed code cannot adopt, if it could be expected to."""
-        why = blueprint.why_no_adopt or otherwise
-        if why:
+        if why := blueprint.why_no_adopt or otherwise:
             self.record_kept(wire.Kept(0, why))
 
     def record_kept(self, report: wire.Kept) -> None:

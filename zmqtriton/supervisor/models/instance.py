@@ -351,8 +351,7 @@ class StubPlace:
 
     def _end(self) -> None:
         """End the instance now: kill its process, or finalize if other instances share it."""
-        is_thread = self._template is not None and self._template.has_threads
-        self._finalize() if is_thread else self._kill()
+        self._finalize() if self._template and self._template.has_threads else self._kill()
 
     def _kill_after(self, within_s: float, reason: Reason, *, can_tell: bool = False) -> None:
         self._schedule_event(within_s, states.KillRequested(reason, can_tell))

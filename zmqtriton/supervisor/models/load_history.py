@@ -165,8 +165,12 @@ class Dependencies:
     @property
     def callees(self) -> set[str]:
         """Return the models that it calls or may call."""
-        generations = [version.generation for version in self._versions.values()]
-        called = {callee for g in generations if g is not None for callee in g.callees}
+        called = {
+            callee
+            for version in self._versions.values()
+            if version.generation is not None
+            for callee in version.generation.callees
+        }
         return called | set(self.members)
 
 

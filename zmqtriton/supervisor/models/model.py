@@ -183,8 +183,10 @@ class ServedModel(GenerationOwner):
 
     def generation_given_up(self, generation: Generation) -> None:
         version = self.versions[generation.version]
-        is_meant = version.generation is generation
-        if is_meant and version.state in (ModelState.READY, ModelState.UNAVAILABLE):
+        if version.generation is generation and version.state in (
+            ModelState.READY,
+            ModelState.UNAVAILABLE,
+        ):
             version.transition(states.GenerationGivenUp(), generation.readiness.why_not_ready)
             self.publish(version)
 
@@ -294,8 +296,11 @@ class ServedModel(GenerationOwner):
     @property
     def guests(self) -> set[int]:
         """Return the processes of users that run versions of it."""
-        generations = [version.generation for version in self.versions.values()]
-        hosts = [each.environment.host for each in generations if each is not None]
+        hosts = [
+            version.generation.environment.host
+            for version in self.versions.values()
+            if version.generation is not None
+        ]
         return {host.guest for host in hosts if host is not None}
 
     @property

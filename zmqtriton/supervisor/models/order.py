@@ -128,8 +128,10 @@ class LoadOrder:
         names = sorted(c for c in set(called) - {name} if not reaches(c, name, self._needs))
         go_on = self._waiting[name] = Promise()
         try:
-            callees = map(self._server.get_or_create_model, names)
-            All(each.load_as_dependency(again=again) for each in callees).at_end(go_on)
+            All(
+                self._server.get_or_create_model(each).load_as_dependency(again=again)
+                for each in names
+            ).at_end(go_on)
             await go_on
         finally:
             if self._waiting.get(name) is go_on:

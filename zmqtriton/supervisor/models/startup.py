@@ -227,8 +227,11 @@ class Startup:
 
     def _gone(self) -> list[str]:
         """Return the models that have ended and whose directories are gone."""
-        models = self._server.models.values()
-        return [each.name for each in models if each.history.is_directory_gone and each.has_ended]
+        return [
+            model.name
+            for model in self._server.models.values()
+            if model.history.is_directory_gone and model.has_ended
+        ]
 
     # ------------------------------------------------------------------- polls
 

@@ -261,8 +261,9 @@ class Introductions:
         """Change the log settings of all processes that the broker knows, and of future ones."""
         self._server = self._server._replace(settings=self._server.settings.with_log(options))
         message = wire.LogSettings(codec.encode(options))
-        serials = [self.broker_serial, *self._alive(BROKERED_ROLES)]
-        self._plan.enqueue(*(Send(serial, message) for serial in serials))
+        self._plan.enqueue(
+            *(Send(each, message) for each in (self.broker_serial, *self._alive(BROKERED_ROLES)))
+        )
 
     def change_tracing(self, tracing: TracingSettings) -> None:
         """Change the choice of requests that frontends trace, now and later."""
@@ -272,8 +273,11 @@ class Introductions:
 
     def _alive(self, roles: Container[str]) -> list[int]:
         """Return the living processes that the broker knows."""
-        expected = self._replay.expected_peers.items()
-        return [s for s, e in expected if e.role in roles and self._replay.is_alive(s)]
+        return [
+            serial
+            for serial, expected in self._replay.expected_peers.items()
+            if expected.role in roles and self._replay.is_alive(serial)
+        ]
 
     async def after_retirements(self) -> None:
         """Wait until no retirement is withheld from the broker any more.

@@ -159,5 +159,8 @@ class ShutdownSequence:
             self._plan.log("I", f"{name} has {number} in-flight inferences")
 
     def _alive(self) -> Iterator[Generation]:
-        generations = self._retirements.generations.values()
-        return (g for g in generations if g.state is not GenerationState.ENDED)
+        return (
+            generation
+            for generation in self._retirements.generations.values()
+            if generation.state is not GenerationState.ENDED
+        )

@@ -216,8 +216,11 @@ class SegmentRegistry:
         """
         if self._regions is None or reason.values.get("signal") != _TRUNCATED:
             return reason
-        readers = self._region_readers.items()
-        read = [number for number, who in readers if any(reader == serial for reader, _ in who)]
+        read = [
+            number
+            for number, readers in self._region_readers.items()
+            if any(reader == serial for reader, _ in readers)
+        ]
         suspects, is_certain = self._regions.suspect(read)
         if not suspects:
             return reason
@@ -252,8 +255,9 @@ class SegmentRegistry:
                 segment.readers.discard(serial)
         for readers in self._region_readers.values():
             readers.difference_update([who for who in readers if who[0] == serial])
-        own = self._segments.get(serial, {})
-        self.keep(serial, [number for number, segment in own.items() if not segment.handle])
+        self.keep(
+            serial, [n for n, own in self._segments.get(serial, {}).items() if not own.handle]
+        )
 
     def keep(self, owner: int, numbers: Collection[int]) -> None:
         """Keep the segments of a dead process that others still read, and free the rest."""

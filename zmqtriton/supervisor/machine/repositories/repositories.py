@@ -258,8 +258,7 @@ class Repositories:
 
     def places_of(self, name: str) -> dict[PlaceReading, tuple[str, str]]:
         """Return the places where a model may be."""
-        pairs = ((place, place.place_of(name)) for place in self.places)
-        return {place: where for place, where in pairs if where is not None}
+        return {each: where for each in self.places if (where := each.place_of(name)) is not None}
 
     # ------------------------------------------------------------------- lists
 
