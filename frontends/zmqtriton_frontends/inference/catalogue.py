@@ -144,8 +144,7 @@ class Catalogue:
             ensemble.has_sequences = any(map(has_sequences, configs))
 
     def _config(self, name: str, version: int) -> dict[str, Any] | None:
-        newest = self._newest.get(name)
-        model = self._models.get(name, {}).get(version) if version > 0 else newest
+        model = self._models.get(name, {}).get(version) if version > 0 else self._newest.get(name)
         return model.config if model is not None else None
 
     def forget(self, name: str) -> None:

@@ -58,8 +58,7 @@ async def unload_model(gateway: Gateway, request: Any, call: RpcCall) -> dict[st
     check_model(call.grant, _addressed(request).model_name)
     has_dependents = _unload_dependents(request)
     check_unload(call.grant, has_dependents=has_dependents)
-    arguments = {"model": request.model_name, "unload_dependents": has_dependents}
-    await gateway.call("unload", arguments)
+    await gateway.call("unload", {"model": request.model_name, "unload_dependents": has_dependents})
     return {}
 
 
@@ -97,8 +96,7 @@ def _unload_dependents(request: Any) -> bool:
 
 
 async def log_settings(gateway: Gateway, request: Any, _call: RpcCall) -> dict[str, Any]:
-    changes = _log_changes(request.settings)
-    settings = await gateway.call("log.settings", {"changes": changes})
+    settings = await gateway.call("log.settings", {"changes": _log_changes(request.settings)})
     return {"settings": {key: {_FIELDS[type(one)]: one} for key, one in settings.items()}}
 
 
@@ -175,5 +173,4 @@ async def unregister_region(
 
 
 async def _ask(gateway: Gateway, kind: str, verb: str, request: Any, **details: Any) -> Any:
-    arguments = {"kind": kind, "name": request.name, **details}
-    return await gateway.call(f"regions.{verb}", arguments)
+    return await gateway.call(f"regions.{verb}", {"kind": kind, "name": request.name, **details})

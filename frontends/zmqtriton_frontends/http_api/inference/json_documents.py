@@ -131,8 +131,7 @@ def _parse_piece(text: bytes, offset: int) -> Any:
         if b"NaN" in text or b"Infinity" in text:
             return _parse_with_nan(text, offset)
         reason = error.msg if text.strip() else "The document is empty."
-        position = error.pos + offset if text.strip() else 0
-        raise unparsable(reason, position) from None
+        raise unparsable(reason, error.pos + offset if text.strip() else 0) from None
 
 
 def _parse_with_nan(text: bytes, offset: int) -> Any:
