@@ -86,8 +86,7 @@ class HttpService:
     def _open(
         self, path: str, body: bytes | None, headers: Mapping[str, str]
     ) -> Iterator[http.client.HTTPResponse]:
-        named = {**self._headers, **headers}
-        request = urllib.request.Request(f"{self.url}{path}", body, named)
+        request = urllib.request.Request(f"{self.url}{path}", body, {**self._headers, **headers})
         try:
             with self._opener.open(request, timeout=self._timeout_s) as answer:
                 yield answer
