@@ -235,8 +235,9 @@ class LogOptions(NamedTuple):
 
     def has(self, level: str) -> bool:
         """True if records of this level (I W E V) are written."""
-        levels = {"V": self.verbose, "I": self.info, "W": self.warning, "E": self.error}
-        return bool(levels.get(level, True))
+        return bool(
+            {"V": self.verbose, "I": self.info, "W": self.warning, "E": self.error}.get(level, True)
+        )
 
 
 def describe_loss(lines: int, why: str = UNREAD) -> str:

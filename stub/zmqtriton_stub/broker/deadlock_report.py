@@ -74,8 +74,9 @@ class DeadlockReport:
         if None in of_task.values():
             return []
         if self._model.slots > 1:
-            tasks = self._executions.tasks.items()
-            calls = [(number, of_task.get(task)) for number, task in list(tasks)]
+            calls = [
+                (number, of_task.get(task)) for number, task in list(self._executions.tasks.items())
+            ]
             return [row for number, questions in calls for row in _awaits(number, questions)]
         return _awaits(0, set().union(*of_task.values()))  # type: ignore[arg-type]
 

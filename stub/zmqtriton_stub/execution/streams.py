@@ -370,8 +370,9 @@ class OpenStream(OpenRequest):
     def _patient_until(self, begun_s: float) -> float:
         if not _sender.has_many:
             return max(begun_s, self._heard_s) + _PATIENCE_S
-        moving_s = min(self._heard_s + _MOVING_S, begun_s + _PATIENCE_S)
-        return max(begun_s + _SHARED_PATIENCE_S, moving_s)
+        return max(
+            begun_s + _SHARED_PATIENCE_S, min(self._heard_s + _MOVING_S, begun_s + _PATIENCE_S)
+        )
 
 
 class Publisher:
