@@ -332,8 +332,9 @@ class Client(AbstractContextManager["Client"]):
         """
         if not model:
             return
-        index = self.call("index", {"ready": False}, self.QUICK_TIMEOUT_S)
-        names = [entry["name"] for entry in index]
+        names = [
+            entry["name"] for entry in self.call("index", {"ready": False}, self.QUICK_TIMEOUT_S)
+        ]
         if model not in names:
             raise self.unknown_model(model, names)
 

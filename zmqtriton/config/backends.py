@@ -276,8 +276,7 @@ def backend_package(name: str) -> Package | None:
 
 def frameworks() -> dict[str, tuple[str, str]]:
     """Return, by add-ons' backends, the module that a backend imports, and its packages."""
-    texts = FRAMEWORK.named_in(addons.offers()).items()
-    rows = {name: text.partition(" ") for name, text in texts}
+    rows = {name: text.partition(" ") for name, text in FRAMEWORK.named_in(addons.offers()).items()}
     return {name: (module, packages or module) for name, (module, _, packages) in rows.items()}
 
 

@@ -398,5 +398,6 @@ def _float_to_json(value: float, *, is_float32: bool) -> float | int | str:
     if value.is_integer() and abs(value) < 2**53:
         return int(value)
     short = (float(f"{value:.{digits}g}") for digits in range(6, 9)) if is_float32 else ()
-    exact = (one for one in short if struct.unpack("f", struct.pack("f", one))[0] == value)
-    return next(exact, value)
+    return next(
+        (one for one in short if struct.unpack("f", struct.pack("f", one))[0] == value), value
+    )

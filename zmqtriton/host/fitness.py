@@ -115,8 +115,7 @@ def _is_bound(root: Path, status: str) -> bool:
     if read_text(root / "proc/self/uid_map").split() != _WHOLE_MAP:
         return True
     privileges = re.search(r"^CapEff:\s*([0-9a-f]+)", status, re.MULTILINE)
-    is_privileged = privileges is not None and int(privileges[1], 16) & _UNBOUND
-    return bool(os.getuid()) and not is_privileged
+    return bool(os.getuid()) and not (privileges is not None and int(privileges[1], 16) & _UNBOUND)
 
 
 def _tasks_of_user(root: Path) -> int:
