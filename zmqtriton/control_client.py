@@ -167,9 +167,9 @@ def _in_named(directory: Path) -> Iterator[Path]:
         servers = sorted(directory.glob("[0-9]*"))
     except OSError:  # the last server there has just removed it
         return
-    for own in servers:
-        if own != _own_of(directory) and os.path.lexists(own / _SOCKET):
-            yield own
+    yield from (
+        own for own in servers if own != _own_of(directory) and os.path.lexists(own / _SOCKET)
+    )
 
 
 def _own_of(directory: Path) -> Path:

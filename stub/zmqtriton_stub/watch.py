@@ -126,9 +126,8 @@ class Watch:
         lifeline = self._lifeline
         if lifeline is not None and lifeline.is_backed_up != self._is_backed_up:
             self._is_backed_up = not self._is_backed_up
-            self.loop.modify(
-                lifeline, select.EPOLLIN | (select.EPOLLOUT if self._is_backed_up else 0)
-            )
+            writable = select.EPOLLOUT if self._is_backed_up else 0
+            self.loop.modify(lifeline, select.EPOLLIN | writable)
         if (orphans > 0) != self._has_replies:
             self._has_replies = not self._has_replies
             if self._has_replies:

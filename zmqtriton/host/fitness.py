@@ -214,8 +214,7 @@ def lacks(options: Options) -> Iterator[Lack]:
     if not os.path.exists("/proc/self/status"):
         yield Lack("/proc is not mounted", "Mount it: `mount -t proc proc /proc`.", "ls /proc")
     calls = [*missing_calls()]
-    for call in calls:
-        yield Lack(call, KERNEL_ADVICE, "uname -r")
+    yield from (Lack(call, KERNEL_ADVICE, "uname -r") for call in calls)
     if calls:
         return  # what follows may need them
     if problem := python_problem():

@@ -348,6 +348,4 @@ def _tensor(entry: dict[str, Any], config: dict[str, Any]) -> dict[str, Any]:
 
 def _why_not_loaded(version: ModelVersion) -> str:
     """Return a second sentence for an error about a version that is not loaded."""
-    if version.is_unloaded:
-        return ". It was unloaded"
-    return _WHY_NOT_LOADED.get(version.state, "")
+    return ". It was unloaded" if version.is_unloaded else _WHY_NOT_LOADED.get(version.state, "")

@@ -111,9 +111,7 @@ class Traces:
         if parent is None or not self._is_given:
             return ""
         match = _TRACEPARENT.match(parent.traceparent)
-        if match is None:
-            return ""
-        return spans.named(match[0], _state(parent.tracestate))
+        return "" if match is None else spans.named(match[0], _state(parent.tracestate))
 
     def _is_due(self, choice: Sampling) -> bool:
         if not choice.rate or 0 <= choice.max_traces <= self._taken[choice.counter]:

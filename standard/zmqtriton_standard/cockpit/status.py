@@ -359,6 +359,5 @@ def _growth(processes: Iterable[Row]) -> str:
 
 def _wait(rates: Row) -> str:
     wait_ms = rates.get("queue_ms") or 0.0
-    if wait_ms < _LONG_WAIT_MS:
-        return ""
-    return f"requests wait {wait_ms / 1e3:.1f} s for an instance"
+    is_long = wait_ms >= _LONG_WAIT_MS
+    return f"requests wait {wait_ms / 1e3:.1f} s for an instance" if is_long else ""

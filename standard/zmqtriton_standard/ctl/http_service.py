@@ -78,9 +78,7 @@ class HttpService:
     def stream(self, path: str, body: bytes, headers: Mapping[str, str]) -> Iterator[Any]:
         """Yield the documents of a stream of events. Raises as `request` does."""
         with self._errors(), self._open(path, body, headers) as answer:
-            for line in answer:
-                if line.startswith(_DATA):
-                    yield json.loads(line[len(_DATA) :])
+            yield from (json.loads(line[len(_DATA) :]) for line in answer if line.startswith(_DATA))
 
     @contextmanager
     def _open(

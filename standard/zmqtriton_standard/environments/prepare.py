@@ -224,7 +224,9 @@ def _installers(
             *pip,
             "install",
             *wheels,
-            *("--no-warn-script-location", "--disable-pip-version-check", "--no-input"),
+            "--no-warn-script-location",
+            "--disable-pip-version-check",
+            "--no-input",
             *tags,
             *projects,
         ]

@@ -315,8 +315,7 @@ class ModelMetrics:
         for measured in list(self._metrics.values()):
             rows += [measured.begin(), measured.whole()]
         yield from _messages(rows)
-        for question in list(self._open.values()):
-            yield [wire.encode(question.call)]
+        yield from ([wire.encode(question.call)] for question in list(self._open.values()))
 
     def answered(self, answer: wire.CallResult) -> None:
         question = self._open.get(answer.id)

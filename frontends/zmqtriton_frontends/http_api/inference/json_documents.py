@@ -48,9 +48,7 @@ async def perform(
     size: int, work: Callable[..., _Read], *arguments: Any, large_bytes: int = LARGE_BYTES
 ) -> _Read:
     """Return the result of work on `size` bytes; a thread does the work if they are many."""
-    if size < large_bytes:
-        return work(*arguments)
-    return await aside(size, work, *arguments)
+    return work(*arguments) if size < large_bytes else await aside(size, work, *arguments)
 
 
 aside = own_threads.aside
