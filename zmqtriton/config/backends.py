@@ -180,14 +180,16 @@ def _framework_from_files(config: Any, model_dir: Path) -> _Framework | None:
     file = entries.get(PYTHON_FILE)
     if not config.backend and file is not None and models_in(file)[0]:
         return _FRAMEWORKS[-1]
-    fitting = (
-        framework
-        for framework in _FRAMEWORKS
-        if config.backend in ("", framework.backend)
-        and framework.filename in entries
-        and framework.is_directory in (None, entries[framework.filename].is_dir())
+    return next(
+        (
+            framework
+            for framework in _FRAMEWORKS
+            if config.backend in ("", framework.backend)
+            and framework.filename in entries
+            and framework.is_directory in (None, entries[framework.filename].is_dir())
+        ),
+        None,
     )
-    return next(fitting, None)
 
 
 def _first_version_entries(model_dir: Path) -> dict[str, Path]:

@@ -56,9 +56,9 @@ def normalize_names(document: dict[str, Any], descriptor: Any, where: str = "") 
             return Problem(f"{where}: Proto fields must have a name.")
         if field is None:
             place = f"({where})" if where else ""
-            names = [one.name for one in descriptor.fields]
             return Problem(
-                f"{place}{name}: Cannot find field.", suggestion=closest_match(name, names)
+                f"{place}{name}: Cannot find field.",
+                suggestion=closest_match(name, [one.name for one in descriptor.fields]),
             )
         inside = f"{where}.{name}" if where else name
         if problem := _normalize_field(document, name, value, field, inside):

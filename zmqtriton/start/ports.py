@@ -114,8 +114,7 @@ class SharedPort:
 
     def _others(self) -> set[int]:
         number = self._bound.fileno()
-        own = set() if number < 0 else {os.fstat(number).st_ino}
-        return _listeners_at(self._address) - own
+        return _listeners_at(self._address) - (set() if number < 0 else {os.fstat(number).st_ino})
 
 
 class SharedPorts:

@@ -234,8 +234,7 @@ class Regions:
         # strings are looked into before they are sent
         is_later = place.size > INLINE_BYTES and datatype != BYTES
         is_later = is_later or (region.is_on_gpu and place.size > 0)
-        data = contents if is_later else contents.read()
-        return make(Tensor, (name, datatype, shape, data))
+        return make(Tensor, (name, datatype, shape, contents if is_later else contents.read()))
 
     def claim(self, places: Mapping[str, RegionSlice]) -> Claim:
         """Claim the regions for outputs until this is closed. Raises the errors of `fill`."""

@@ -115,8 +115,7 @@ def _with_pages(gateway: Gateway, table: list[Route]) -> Sequence[Route]:
     if not gateway.settings.option("allow_web_page"):
         return ()
     whole = list(table)
-    description = Description(gateway, whole)
-    whole.append(Route("GET", "/openapi.json", "metadata", description.document))
+    whole.append(Route("GET", "/openapi.json", "metadata", Description(gateway, whole).document))
     packages = FILES.all_of(gateway.settings.offers)
     whole += Pages(DIRECTORY, *(Path(each.__path__[0]) for each in packages)).routes()
     return whole

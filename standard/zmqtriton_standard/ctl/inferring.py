@@ -308,9 +308,11 @@ def _print(answer: dict[str, Any]) -> None:
 def _to_document(answer: dict[str, Any]) -> dict[str, Any]:
     from zmqtriton_standard.ctl import values
 
-    outputs = [
-        {key: each[key] for key in ("name", "datatype", "shape")}
-        | {"data": values.to_json(each["data"])}
-        for each in answer.get("outputs", ())
-    ]
-    return {**answer, "outputs": outputs}
+    return {
+        **answer,
+        "outputs": [
+            {key: each[key] for key in ("name", "datatype", "shape")}
+            | {"data": values.to_json(each["data"])}
+            for each in answer.get("outputs", ())
+        ],
+    }

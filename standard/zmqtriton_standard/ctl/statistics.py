@@ -132,8 +132,7 @@ def _spare_per_s(
     executions, compute_ns = grown["executions"], grown["compute_ns"]
     if not instances or succeeded <= 0 or executions <= 0 or compute_ns <= 0:
         return None
-    together = succeeded / executions
-    fitting: float = instances * together / (compute_ns / succeeded / 1e9)
+    fitting: float = instances * (succeeded / executions) / (compute_ns / succeeded / 1e9)
     return max(0.0, fitting - succeeded / seconds)
 
 

@@ -88,27 +88,28 @@ def render_models(
 def _executions(all_series: list[Series], processes: Iterable[Mapping[str, Any]]) -> Iterator[str]:
     """Return the lines that show hanging instances: the age and the usual time of executions."""
     by_version = {_key(series): series for series in all_series}
-    executing = (
-        # Prometheus has a label `instance` of its own.
-        ({**series.labels, "model_instance": process["instance"]}, process["executing_s"])
-        for process in processes
-        if process["role"] == "stub"
-        and process["pid"]
-        and (series := by_version.get((process["model"], str(process["version"]))))
-    )
     yield from _family(
         "oldest_execution_seconds",
         "Time since the oldest execution of an instance began; 0 if it executes nothing",
         "gauge",
-        executing,
-    )
-    usual = (
-        (series.labels, usual_ns / 1e9)
-        for series in all_series
-        if (usual_ns := series.own.get("usual_execution_ns", 0))
+        (
+            # Prometheus has a label `instance` of its own.
+            ({**series.labels, "model_instance": process["instance"]}, process["executing_s"])
+            for process in processes
+            if process["role"] == "stub"
+            and process["pid"]
+            and (series := by_version.get((process["model"], str(process["version"]))))
+        ),
     )
     yield from _family(
-        "usual_execution_seconds", "Mean time of the last executions", "gauge", usual
+        "usual_execution_seconds",
+        "Mean time of the last executions",
+        "gauge",
+        (
+            (series.labels, usual_ns / 1e9)
+            for series in all_series
+            if (usual_ns := series.own.get("usual_execution_ns", 0))
+        ),
     )
 
 
@@ -267,17 +268,16 @@ def _use_families(
 
 def render_refusals(all_series: list[Series]) -> str:
     """Return the text for requests that were refused because of a limit; "" without any."""
-    samples = (
-        ({**series.labels, "reason": reason}, count)
-        for series in all_series
-        for reason, count in series.own.get("refusals", {}).items()
-    )
     return text_of(
         _family(
             "model_refused_requests_total",
             "Inferences refused for a limit of the server or of the model",
             "counter",
-            samples,
+            (
+                ({**series.labels, "reason": reason}, count)
+                for series in all_series
+                for reason, count in series.own.get("refusals", {}).items()
+            ),
             is_optional=True,
         )
     )
@@ -326,9 +326,9 @@ def render(broker: Mapping[str, Any], status: Mapping[str, Any]) -> str:
     return text_of(
         [
             *_server_families(broker, status),
-            *_rows(_TOKENS, broker.get("tokens", ()), lambda row: {"token": row["token"]}),
-            *_rows(_RESOURCES, broker.get("resources", ()), _labels_of_resource),
-            *_rows(_QUOTAS, status.get("quotas", ()), _labels_of_quota),
+            *_rows(_TOKENS, broker.get("tokens", ()), ["token"]),
+            *_rows(_RESOURCES, broker.get("resources", ()), ["resource", "device"]),
+            *_rows(_QUOTAS, status.get("quotas", ()), ["model", "quota"]),
             *_on_demand(status.get("on_demand", {})),
             *_canaries(status.get("canaries", {})),
         ]
@@ -442,48 +442,44 @@ _QUOTAS = (
 def _rows(
     families: Iterable[tuple[str, str, str]],
     rows: Sequence[Mapping[str, Any]],
-    labels_of: Callable[[Mapping[str, Any]], dict[str, str]],
+    labels: Sequence[str],
 ) -> Iterator[str]:
-    """Return the text for the figures of a table; "" without rows."""
+    """Return the text for the figures of a table, by these columns; "" without rows."""
     for name, key, text in families if rows else ():
-        samples = ((labels_of(row), row[key]) for row in rows if row[key] is not None)
+        samples = (
+            ({n: "" if row[n] is None else str(row[n]) for n in labels}, row[key])
+            for row in rows
+            if row[key] is not None
+        )
         yield from _family(name, text, "counter" if name.endswith("_total") else "gauge", samples)
-
-
-def _labels_of_resource(row: Mapping[str, Any]) -> dict[str, str]:
-    device = "" if row["device"] is None else str(row["device"])
-    return {"resource": row["resource"], "device": device}
-
-
-def _labels_of_quota(row: Mapping[str, Any]) -> dict[str, str]:
-    return {"model": row["model"], "quota": row["quota"]}
 
 
 def _canaries(status: Mapping[str, Any]) -> Iterator[str]:
     """Return the text for canaries; "" if there has been none."""
     if not status.get("models"):
         return
-    weights = (
-        ({"model": row["model"], "version": str(row["canary"])}, row["weight"])
-        for row in status["models"]
-        if row["phase"] == "RUNNING"
-    )
     yield from _family(
-        "canary_weight", "Percentage of requests that a canary gets", "gauge", weights
+        "canary_weight",
+        "Percentage of requests that a canary gets",
+        "gauge",
+        (
+            ({"model": row["model"], "version": str(row["canary"])}, row["weight"])
+            for row in status["models"]
+            if row["phase"] == "RUNNING"
+        ),
     )
     ends = (({"model": model, "result": result}, count) for model, result, count in status["ends"])
     yield from _family(
         "canary_ends_total", "Canaries that were promoted or aborted", "counter", ends
     )
-    comparisons = (
-        ({"model": model, "version": version, "result": result}, count)
-        for model, version, result, count in status["comparisons"]
-    )
     yield from _family(
         "canary_comparisons_total",
         "Requests that were copied to a canary, by result",
         "counter",
-        comparisons,
+        (
+            ({"model": model, "version": version, "result": result}, count)
+            for model, version, result, count in status["comparisons"]
+        ),
     )
 
 

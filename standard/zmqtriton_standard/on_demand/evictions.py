@@ -86,14 +86,16 @@ class ModelUsage:
     def eviction_candidates(self, kept: Collection[str]) -> list[list[str]]:
         """Return evictable models, least recently used first, each with those to evict before."""
         groups = [self.eviction_group(name) for name in self._on_demand_models()]
-        candidates = [
-            group
-            for group in groups
-            if group is not None
-            and not set(group) & set(kept)
-            and not any(map(self._is_in_grace, group))
-        ]
-        return sorted(candidates, key=lambda group: max(map(self.last_used_s, group)))
+        return sorted(
+            [
+                group
+                for group in groups
+                if group is not None
+                and not set(group) & set(kept)
+                and not any(map(self._is_in_grace, group))
+            ],
+            key=lambda group: max(map(self.last_used_s, group)),
+        )
 
     def eviction_group(self, name: str) -> list[str] | None:
         """Return the model after the ensembles that contain it; None if one of them must stay."""

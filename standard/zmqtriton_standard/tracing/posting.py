@@ -76,12 +76,15 @@ class Poster:
 
 def poster_to(destination: Destination) -> Poster:
     """Return a function that posts messages of OpenTelemetry to a collector."""
-    headers = {
-        "Content-Type": "application/x-protobuf",
-        "User-Agent": f"OTel-OTLP-Exporter-zmqtriton/{__version__}",
-        **destination.headers,
-    }
-    return Poster(destination.url, headers, destination.tls)
+    return Poster(
+        destination.url,
+        {
+            "Content-Type": "application/x-protobuf",
+            "User-Agent": f"OTel-OTLP-Exporter-zmqtriton/{__version__}",
+            **destination.headers,
+        },
+        destination.tls,
+    )
 
 
 def _in_ascii(url: str) -> str:

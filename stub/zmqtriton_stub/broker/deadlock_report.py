@@ -56,14 +56,16 @@ class DeadlockReport:
     # ------------------------------------------------------------ coroutines
 
     def _main_loop(self) -> Any:
-        running = (
-            loop
-            for loop in (self._model.event_loop, *self._watch.loops)
-            if loop is not None
-            and loop.is_running()
-            and getattr(loop, "_thread_id", None) == self._main
+        return next(
+            (
+                loop
+                for loop in (self._model.event_loop, *self._watch.loops)
+                if loop is not None
+                and loop.is_running()
+                and getattr(loop, "_thread_id", None) == self._main
+            ),
+            None,
         )
-        return next(running, None)
 
     def _of_loop(self, loop: Any, asyncio: Any) -> list[wire.WaitEdge]:
         timers = getattr(loop, "_scheduled", None)

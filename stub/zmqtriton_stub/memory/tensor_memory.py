@@ -137,8 +137,7 @@ class MadeOutputs:
         reference = allocation.reference
         start = address_of(array)
         self.blocks[start] = start + reference.size, reference
-        end = weakref.finalize(array, self._end, start, reference.block)
-        end.atexit = False
+        weakref.finalize(array, self._end, start, reference.block).atexit = False
         return array
 
     def find(self, data: memoryview) -> Reference | None:

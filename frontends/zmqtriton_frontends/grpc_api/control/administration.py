@@ -106,10 +106,12 @@ async def trace_setting(gateway: Gateway, request: Any, call: RpcCall) -> dict[s
     trace_settings.check_names(request.settings)
     changes = _trace_changes(request.settings)
     settings = await trace_settings.apply(gateway, request.model_name, changes)
-    shown = {
-        key: {"value": value if type(value) is list else [value]} for key, value in settings.items()
+    return {
+        "settings": {
+            key: {"value": value if type(value) is list else [value]}
+            for key, value in settings.items()
+        }
     }
-    return {"settings": shown}
 
 
 def _log_changes(settings: Any) -> dict[str, Any]:
