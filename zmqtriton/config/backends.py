@@ -243,9 +243,14 @@ def find_model_file(
     meant = _SUGGESTED_BACKENDS.get(backend, "")
     if not meant and backend not in PLATFORMS:
         meant = closest_match(backend, [PYTHON, *PLATFORMS])
-    values = {"backend": backend}
     raise ConfigError(
-        Problem(text, ("backend",), suggestion=meant, kind=Kind.BACKEND_UNKNOWN, values=values)
+        Problem(
+            text,
+            ("backend",),
+            suggestion=meant,
+            kind=Kind.BACKEND_UNKNOWN,
+            values={"backend": backend},
+        )
     )
 
 
@@ -337,8 +342,9 @@ def _path_in_repository(config: Any, filename: str, model_dir: Path, version: in
     directory = model_dir / str(version)
     path = path_inside(directory, filename, model_dir, model_dir.parent)
     if is_name_inside(filename) and (text := special_file_text(directory / filename)):
-        values = {"path": str(directory / filename)}
-        raise ConfigError(Problem(text, kind=Kind.FILE_SPECIAL, values=values))
+        raise ConfigError(
+            Problem(text, kind=Kind.FILE_SPECIAL, values={"path": str(directory / filename)})
+        )
     if path is None:
         raise ConfigError(
             f"default_model_filename '{filename}' of model '{config.name}' must stay within "

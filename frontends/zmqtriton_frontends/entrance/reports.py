@@ -41,9 +41,8 @@ class Reports:
             stages = stage_times.Stages(ask.begun_ns)
             checked = checked.with_stages(stages)
         form = form.strip().lower() if form is not None and self._may_know(header) else ""
-        return checked._replace(
-            reports=(*checked.reports, partial(self._report, checked.model, form, stages))
-        )
+        report = partial(self._report, checked.model, form, stages)
+        return checked._replace(reports=(*checked.reports, report))
 
     async def _report(
         self, model: ModelVersion, form: str, stages: stage_times.Stages | None

@@ -165,18 +165,18 @@ def _state(process: Mapping[str, Any]) -> str:
 
 
 def _count_row(entry: dict[str, Any]) -> Sequence[str]:
-    numbers = [str(entry[key]) for key in ("succeeded", "failed", "pending", "executions")]
-    return (f"{entry['model']}:{entry['version']}", *numbers)
+    return (
+        f"{entry['model']}:{entry['version']}",
+        *[str(entry[key]) for key in ("succeeded", "failed", "pending", "executions")],
+    )
 
 
 def _drain_row(entry: dict[str, Any]) -> Sequence[str]:
-    name = entry.get("instance") or entry.get("model") or "the server"
-    count = "?" if entry["under_way"] is None else str(entry["under_way"])
     return (
-        name,
+        entry.get("instance") or entry.get("model") or "the server",
         entry["state"],
         entry["then"],
-        count,
+        "?" if entry["under_way"] is None else str(entry["under_way"]),
         figures.format_duration(entry["seconds"]),
     )
 
@@ -193,8 +193,11 @@ def _format_figure(figure: float | None) -> str:
 
 
 def _held_row(entry: dict[str, Any]) -> Sequence[str]:
-    owner = f"{entry['model']}:{entry['version']}"
-    return f"{entry['role']} {entry['pid']}", owner, figures.format_bytes(entry["bytes"])
+    return (
+        f"{entry['role']} {entry['pid']}",
+        f"{entry['model']}:{entry['version']}",
+        figures.format_bytes(entry["bytes"]),
+    )
 
 
 def _resource_row(entry: dict[str, Any]) -> Sequence[str]:

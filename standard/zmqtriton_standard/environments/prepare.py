@@ -42,12 +42,11 @@ def build_environment(
         Environment.interpreter_in(str(cache.tree_path(BUILT, name))), os.X_OK
     ):
         cache.invalidate(BUILT, name)  # the interpreter that it was built on is gone
-    source = f"{requirements} with {base.executable}"
     return str(
         cache.get_or_create(
             BUILT,
             name,
-            source,
+            f"{requirements} with {base.executable}",
             lambda new: _install_requirements(new, requirements, base, reporter),
             reporter,
         )
@@ -98,8 +97,13 @@ def _install_requirements(
         command += ["--python", python, "--output-file", exported]
         interpreters.run(command, what, reporter, directory=folder)
         requirements = exported
-    install = ["--python", python, "--requirement", requirements]
-    interpreters.install_with_uv(uv, install, what, reporter, directory=folder)
+    interpreters.install_with_uv(
+        uv,
+        ["--python", python, "--requirement", requirements],
+        what,
+        reporter,
+        directory=folder,
+    )
 
 
 # ---------------------- the modules that stubs need and the model's Python lacks

@@ -287,7 +287,6 @@ def render_load(load: MachineLoad) -> str:
     """Return the metrics of the machine's pressure; "" if the kernel does not measure it."""
     if not load.waited_s:
         return ""
-    share = (load.last.neighbours_cpu_percent or 0.0) / 100
     return text_of(
         [
             *_family(
@@ -300,7 +299,7 @@ def render_load(load: MachineLoad) -> str:
                 "neighbours_cpu_ratio",
                 "Share of the CPU of other programs, where CPU is short [0.0 - 1.0]",
                 "gauge",
-                [({}, share)],
+                [({}, (load.last.neighbours_cpu_percent or 0.0) / 100)],
             ),
         ]
     )
@@ -336,8 +335,6 @@ def render(broker: Mapping[str, Any], status: Mapping[str, Any]) -> str:
 
 
 def _server_families(broker: Mapping[str, Any], status: Mapping[str, Any]) -> Iterator[str]:
-    malformed = {"broker": broker["malformed"], "supervisor": status["malformed"]}
-    traffic = {"in": broker["received_bytes"], "out": broker["sent_bytes"]}
     shared = Counter({"ended": status.get("ended_segment_bytes", 0)})
     restarts: Counter[str] = Counter()
     for process in status["processes"]:
@@ -345,8 +342,6 @@ def _server_families(broker: Mapping[str, Any], status: Mapping[str, Any]) -> It
         restarts[process["role"]] += process.get("restarts", 0)
     server = status.get("server", {})
     build = {name: server.get(name, "") for name in ("version", "commit")}
-    lost_lines = status.get("log", {}).get("lost_lines", 0)
-    refused = "Inferences refused because the limit of concurrent requests was reached"
     families: dict[str, tuple[str, _Samples]] = {
         "silent_repositories": (
             "Model repositories that do not answer",
@@ -355,20 +350,26 @@ def _server_families(broker: Mapping[str, Any], status: Mapping[str, Any]) -> It
         "build_info": ("The version of this server", [(build, 1)]),
         "malformed_messages_total": (
             "Number of internal messages that made no sense",
-            _by("place", malformed),
+            _by("place", {"broker": broker["malformed"], "supervisor": status["malformed"]}),
         ),
         "log_lines_lost_total": (
             "Lines of the log that could not be written",
-            [({}, lost_lines)],
+            [({}, status.get("log", {}).get("lost_lines", 0))],
         ),
-        "broker_bytes_total": ("Bytes on the sockets of the broker", _by("direction", traffic)),
+        "broker_bytes_total": (
+            "Bytes on the sockets of the broker",
+            _by("direction", {"in": broker["received_bytes"], "out": broker["sent_bytes"]}),
+        ),
         "leased_blocks": (
             "Blocks of shared memory that processes hold of others",
             [({}, broker["leases"])],
         ),
         "shared_memory_bytes": ("Shared memory for tensors, by who owns it", _by("role", shared)),
         "unanswered_requests": ("Inferences that are under way", [({}, broker["unanswered"])]),
-        "refused_requests_total": (refused, [({}, broker["refused"])]),
+        "refused_requests_total": (
+            "Inferences refused because the limit of concurrent requests was reached",
+            [({}, broker["refused"])],
+        ),
         "process_restarts_total": (
             "Number of times that a dead process was replaced",
             _by("role", restarts),
@@ -417,9 +418,12 @@ def _on_demand(status: Mapping[str, Any]) -> Iterator[str]:
             "gauge",
             [({}, status["used_bytes"])],
         )
-    on_gpus = (({"gpu": str(row["gpu"])}, row["used_bytes"]) for row in status["gpus"])
     yield from _family(
-        "models_gpu_memory_bytes", "Memory of models on a GPU", "gauge", on_gpus, is_optional=True
+        "models_gpu_memory_bytes",
+        "Memory of models on a GPU",
+        "gauge",
+        (({"gpu": str(row["gpu"])}, row["used_bytes"]) for row in status["gpus"]),
+        is_optional=True,
     )
 
 
@@ -468,9 +472,11 @@ def _canaries(status: Mapping[str, Any]) -> Iterator[str]:
             if row["phase"] == "RUNNING"
         ),
     )
-    ends = (({"model": model, "result": result}, count) for model, result, count in status["ends"])
     yield from _family(
-        "canary_ends_total", "Canaries that were promoted or aborted", "counter", ends
+        "canary_ends_total",
+        "Canaries that were promoted or aborted",
+        "counter",
+        (({"model": model, "result": result}, count) for model, result, count in status["ends"]),
     )
     yield from _family(
         "canary_comparisons_total",

@@ -442,8 +442,10 @@ class Publisher:
 
 def frames(answers: list[OutcomeWithBody]) -> list[bytes]:
     """Return the frames of one message with all responses."""
-    header = wire.encode(wire.Results([outcome for outcome, _ in answers], []))
-    return [header, *[body for _, body in answers]]
+    return [
+        wire.encode(wire.Results([outcome for outcome, _ in answers], [])),
+        *[body for _, body in answers],
+    ]
 
 
 def coalesce(first: OutcomeWithBody, waiting: deque[Any]) -> list[OutcomeWithBody]:

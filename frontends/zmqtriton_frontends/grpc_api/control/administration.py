@@ -161,8 +161,10 @@ async def register_region(
         details |= {"key": request.key, "offset": request.offset}
         details["user"] = await user_of(*call.ends)
     else:
-        handle = base64.b64encode(request.raw_handle).decode()
-        details |= {"raw_handle": handle, "device_id": request.device_id}
+        details |= {
+            "raw_handle": base64.b64encode(request.raw_handle).decode(),
+            "device_id": request.device_id,
+        }
     await _ask(gateway, kind, "register", request, **details)
     return {}
 
