@@ -52,8 +52,7 @@ def table(header: Sequence[str], rows: Iterable[Sequence[str]], width: int | Non
 
 def _split(cell: str) -> list[str]:
     # a control character in a model's error text must not reach the operator's terminal
-    plain = [re.sub(r"[\x00-\x1f\x7f-\x9f]", " ", line) for line in cell.splitlines()]
-    return plain or [""]
+    return [re.sub(r"[\x00-\x1f\x7f-\x9f]", " ", line) for line in cell.splitlines()] or [""]
 
 
 def _row(cells: Sequence[Sequence[str]], widths: Sequence[int]) -> list[str]:
@@ -113,8 +112,7 @@ def backend_table(backends: Iterable[BackendRow], width: int | None = None) -> s
 
 def backend_config(options: Options, backend: str) -> str:
     """Return a backend's settings as JSON: those for all backends, then its own."""
-    settings = {"cmdline": options.backend_command_line(backend)}
-    return json.dumps(settings, separators=(",", ":"))
+    return json.dumps({"cmdline": options.backend_command_line(backend)}, separators=(",", ":"))
 
 
 def option_table(

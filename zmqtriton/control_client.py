@@ -167,9 +167,9 @@ def _in_named(directory: Path) -> Iterator[Path]:
         servers = sorted(directory.glob("[0-9]*"))
     except OSError:  # the last server there has just removed it
         return
-    for own in servers:
-        if own != _own_of(directory) and os.path.lexists(own / _SOCKET):
-            yield own
+    yield from (
+        own for own in servers if own != _own_of(directory) and os.path.lexists(own / _SOCKET)
+    )
 
 
 def _own_of(directory: Path) -> Path:
@@ -332,8 +332,9 @@ class Client(AbstractContextManager["Client"]):
         """
         if not model:
             return
-        index = self.call("index", {"ready": False}, self.QUICK_TIMEOUT_S)
-        names = [entry["name"] for entry in index]
+        names = [
+            entry["name"] for entry in self.call("index", {"ready": False}, self.QUICK_TIMEOUT_S)
+        ]
         if model not in names:
             raise self.unknown_model(model, names)
 

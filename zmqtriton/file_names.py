@@ -17,8 +17,7 @@ _VARIABLE = "PYTHONUTF8"
 
 def write_obstacle(name: str) -> str:
     """Return why a file with this name cannot be written or made; "" if it can. Changes nothing."""
-    folder = os.path.dirname(os.path.abspath(name))
-    place = name if os.path.exists(name) else folder
+    place = name if os.path.exists(name) else os.path.dirname(os.path.abspath(name))
     if not os.path.exists(place):
         return f"there is no directory '{place}'"
     if os.path.isdir(name):

@@ -70,8 +70,7 @@ class Finding:
         # clients and models choose parts of them
         reason = escape_lines(f"{self.reason}{stop}{self.hint}")
         advice = [f"  {self.advice}"] if self.advice else []
-        words = ("next", *["then"] * len(self.commands))
-        commands = zip(words, self.commands, strict=False)
+        commands = zip(("next", *["then"] * len(self.commands)), self.commands, strict=False)
         below = (f"  {word}: {command}" for word, command in commands)
         return [": ".join([*filter(None, heads), reason]), *map(escape_lines, [*advice, *below])]
 

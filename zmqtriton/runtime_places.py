@@ -22,8 +22,9 @@ def preferred() -> Path:
         own = [_ROOT / "run"]
     else:
         own = _of_user() if _lingers() else []
-    usable = (path for path in own if os.access(path, os.W_OK | os.X_OK))
-    return next(usable, None) or Path(tempfile.gettempdir())
+    return next((path for path in own if os.access(path, os.W_OK | os.X_OK)), None) or Path(
+        tempfile.gettempdir()
+    )
 
 
 def named_by_systemd(kind: str) -> str:
@@ -42,15 +43,17 @@ def lasting(kind: str, home: str) -> str:
 
     `home` is the user's default, if no variable names a directory.
     """
-    place = os.environ.get(f"XDG_{kind}_HOME") or os.path.expanduser(home)
-    return named_by_systemd(kind) or os.path.join(place, "zmqtriton")
+    return named_by_systemd(kind) or os.path.join(
+        os.environ.get(f"XDG_{kind}_HOME") or os.path.expanduser(home), "zmqtriton"
+    )
 
 
 def places() -> list[Path]:
     """Return all directories where servers of any user may have runtime directories."""
     run = _ROOT / "run"
-    candidates = [*_of_user(), run, *sorted(run.glob("user/*")), _temporary(), _ROOT / "tmp"]
-    return list(dict.fromkeys(candidates))
+    return list(
+        dict.fromkeys([*_of_user(), run, *sorted(run.glob("user/*")), _temporary(), _ROOT / "tmp"])
+    )
 
 
 def _of_user() -> list[Path]:

@@ -480,8 +480,9 @@ class Arena:
     def unused_bytes(self) -> int:
         """Return the number of bytes of segments that no block occupies, except on GPUs."""
         with self._lock:
-            used = [u.size for u in self._blocks().values() if u.segment.number in self.segments]
-            return self.bytes - sum(used)
+            return self.bytes - sum(
+                [u.size for u in self._blocks().values() if u.segment.number in self.segments]
+            )
 
     def _blocks(self) -> dict[int, _Used]:
         with self._lock:

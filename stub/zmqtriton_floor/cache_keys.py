@@ -76,9 +76,10 @@ class Keys:
 
     def of_parts(self, outputs: Sequence[str], tensors: Iterable[bytes]) -> bytes:
         """Return the key of these requested outputs and parts of tensors, in any order."""
-        names = repr(sorted(outputs)).encode()
         return hashlib.blake2b(
-            b"".join([*sorted(tensors), names]), digest_size=KEY_BYTES, key=self._secret
+            b"".join([*sorted(tensors), repr(sorted(outputs)).encode()]),
+            digest_size=KEY_BYTES,
+            key=self._secret,
         ).digest()
 
 

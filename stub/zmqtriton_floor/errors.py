@@ -227,8 +227,7 @@ def closest_match(word: str, names: Iterable[str]) -> str:
 
     if len(word) > _COMPARED_WORD:
         return ""
-    count = _COMPARED_LETTERS // max(1, len(word))
-    compared = list(islice((k for k in names if k != word), count))
+    compared = list(islice((k for k in names if k != word), _COMPARED_LETTERS // max(1, len(word))))
     typed = word.upper()
     alias = _ALIASES.get(typed) or _ALIASES.get(typed[len("TYPE_") :])
     same = [

@@ -102,6 +102,12 @@ def _escape(hidden: re.Match[str]) -> str:
     return json.dumps(hidden[0])[1:-1] if hidden[0] != "\x7f" else "\\u007f"
 
 
+def timestamp(seconds: float) -> str:
+    """Return a time of the wall clock as records have it."""
+    whole = time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(seconds))
+    return f"{whole}.{int(seconds % 1 * 1_000_000):06}Z"
+
+
 def name_requests(ids: Sequence[str]) -> str:
     """Return the beginning of a line about requests with these ids; "" if none has one."""
     named = list(dict.fromkeys(own_id[:_LONGEST_ID] for own_id in ids if own_id))[:_MAX_NAMED]
@@ -125,10 +131,8 @@ def line(
     """
     if form == "json":
         pid, file, number = origin
-        seconds = time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(now_s))
-        stamp = f"{seconds}.{int(now_s % 1 * 1_000_000):06d}Z"
         record: dict[str, Any] = {
-            "time": stamp,
+            "time": timestamp(now_s),
             "level": level,
             "pid": pid,
             "at": f"{file}:{number}",
@@ -235,8 +239,9 @@ class LogOptions(NamedTuple):
 
     def has(self, level: str) -> bool:
         """True if records of this level (I W E V) are written."""
-        levels = {"V": self.verbose, "I": self.info, "W": self.warning, "E": self.error}
-        return bool(levels.get(level, True))
+        return bool(
+            {"V": self.verbose, "I": self.info, "W": self.warning, "E": self.error}.get(level, True)
+        )
 
 
 def describe_loss(lines: int, why: str = UNREAD) -> str:

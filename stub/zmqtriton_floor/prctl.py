@@ -51,8 +51,7 @@ _SBRK.argtypes = (ctypes.c_ssize_t,)
 
 def set_name(name: str) -> None:
     """Set the name that `ps` shows, cut at a letter; the kernel would cut within one."""
-    kept = name.encode()[:_NAME_BYTES].decode(errors="ignore")
-    _LIBC.prctl(_SET_NAME, kept.encode(), 0, 0, 0)
+    _LIBC.prctl(_SET_NAME, name.encode()[:_NAME_BYTES].decode(errors="ignore").encode(), 0, 0, 0)
 
 
 def wake_in_time() -> None:

@@ -9,13 +9,15 @@ process was killed.
 from __future__ import annotations
 
 from enum import Enum
-from typing import Any, Dict, Iterator
+from typing import Any, Dict, Iterator, Sequence
 
 from zmqtriton_floor.process.named_tuples import NamedTuple
 
 Name = str  # see wire.py
 Text = str  # see wire.py
 Values = Dict[str, Any]  # by name: integers, floats and strings
+#: The folder of installed libraries, also in an environment below the model's directory.
+_PACKAGES = "/site-packages/"
 
 
 class Kind(str, Enum):
@@ -148,3 +150,15 @@ class Reason(NamedTuple):
         cause = document.get("cause")
         inner = None if cause is None else cls.from_document(cause)
         return cls(document["kind"], document["values"], document["text"], inner)
+
+
+def own_frame(frames: Sequence[Any]) -> Any:
+    """Return the innermost frame that is the model's own, and not of a library that it calls.
+
+    The frames have a file, a line and a function, the innermost first; the last is the model's.
+    """
+    directory = frames[-1][0].rpartition("/")[0] + "/"
+    for frame in frames:
+        if frame[0].startswith(directory) and _PACKAGES not in frame[0][len(directory) - 1 :]:
+            return frame
+    return frames[-1]

@@ -124,8 +124,7 @@ class Schema:
     def _rows(self, namespace: dict[str, Any], rows: str) -> Iterator[str]:
         """Yield lines that read a message's rows in place, because usually there is just one."""
         yield f"for inner in {rows}:"
-        for line in self._checks(namespace, "inner", "inner_"):
-            yield f" {line}"
+        yield from (f" {line}" for line in self._checks(namespace, "inner", "inner_"))
         yield f" rows.append(new({self._name}, inner))"
 
     def _read_row(self, name: str, row: Any) -> Any:

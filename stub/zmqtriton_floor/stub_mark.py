@@ -47,8 +47,7 @@ def read(pid: int) -> tuple[str, int] | None:
     except OSError:
         return None  # dead, or another user's
     marks = (entry for entry in environment.split(b"\0") if entry.startswith(_PREFIX))
-    own = next(marks, _PREFIX)[len(_PREFIX) :]
-    directory, _, serial = os.fsdecode(own).strip().rpartition(":")
+    directory, _, serial = os.fsdecode(next(marks, _PREFIX)[len(_PREFIX) :]).strip().rpartition(":")
     return (directory, int(serial)) if serial.isdigit() else None
 
 

@@ -20,7 +20,6 @@ from zmqtriton_stub.broker.line import BrokerLine
 from zmqtriton_stub.execution.executions import Executions
 from zmqtriton_stub.execution.streams import Publisher
 from zmqtriton_stub.execution.warmup import Warmup
-from zmqtriton_stub.instance import StubInstance
 from zmqtriton_stub.model import PythonModel
 from zmqtriton_stub.watch import Watch
 
@@ -36,7 +35,7 @@ class StubCore:
 
     def __init__(
         self,
-        instance: StubInstance,
+        instance: this_process.StubInstance,
         model: PythonModel,
         lines: tuple[BrokerLine, BrokerLine],
         watch: Watch,

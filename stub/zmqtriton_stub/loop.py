@@ -26,7 +26,6 @@ from zmqtriton_stub.broker.line import BrokerLine
 from zmqtriton_stub.core import StubCore
 from zmqtriton_stub.execution.streams import Publisher
 from zmqtriton_stub.execution.warmup import Warmup
-from zmqtriton_stub.instance import StubInstance
 from zmqtriton_stub.memory.tensor_memory import TensorMemory
 from zmqtriton_stub.model import NoRoomToWakeError, PythonModel
 from zmqtriton_stub.own_process import OwnProcess
@@ -34,10 +33,6 @@ from zmqtriton_stub.readiness import ModelReadiness
 from zmqtriton_stub.supervisor_client import SupervisorClient
 from zmqtriton_stub.watch import MAX_READY, Watch
 
-_OVERWRITTEN = (
-    "the model has written into memory that is not its own: the page in which this process tells "
-    "how far it is was overwritten"
-)
 #: Time that the supervisor gets to tell of the next broker, before it is waited for anew.
 _NEXT_BROKER_S = 0.5
 #: Time that a last message to the supervisor gets to be sent.
@@ -86,7 +81,7 @@ class Stub:
         self._lines = BrokerLine(watch.loop), BrokerLine(watch.replies)
         self._bootstrap: wire.Bootstrap
         #: None before the load, and before it serves.
-        self._instance: StubInstance | None = None
+        self._instance: this_process.StubInstance | None = None
         self._core: StubCore | None = None
         #: None if the model has no is_ready.
         self._readiness: ModelReadiness | None = None
@@ -211,7 +206,7 @@ class Stub:
             settings.memory,
             maps_regions=process.maps_regions,
         )
-        instance = self._instance = StubInstance(
+        instance = self._instance = this_process.StubInstance(
             load,
             supervisor.send,
             memory,
@@ -256,7 +251,7 @@ class Stub:
         instance.allow(core.asker, supervisor.call)
         return core
 
-    def _publisher(self, instance: StubInstance) -> Publisher | None:
+    def _publisher(self, instance: this_process.StubInstance) -> Publisher | None:
         """Return the publisher of responses to frontends; None unless the model is decoupled."""
         listener, self._listener = self._listener, -1
         if not instance.is_decoupled:
@@ -331,7 +326,10 @@ class Stub:
         """
         if not self._progress.has_ended and core.link.line.is_peer_alive():
             self._progress.restore()
-            self._process.give_up(_OVERWRITTEN)
+            self._process.give_up(
+                "the model has written into memory that is not its own: the page in which this "
+                "process tells how far it is was overwritten"
+            )
         self._lifeline.wait(_NEXT_BROKER_S)
         self._supervisor.receive()
         self._take_messages(core)

@@ -25,10 +25,8 @@ from zmqtriton_stub.api import (
     errors,
     pb_utils,  # noqa: F401 - requests of models need all of it
 )
-from zmqtriton_stub.api.errors import TritonModelException
 from zmqtriton_stub.api.inference import InferenceRequest, InferenceResponse, no_response
 from zmqtriton_stub.api.model_config import ModelConfig
-from zmqtriton_stub.instance import StubInstance
 from zmqtriton_stub.parts import divide_large
 from zmqtriton_stub.watch import Watch
 
@@ -74,7 +72,7 @@ def provide(package: str, directory: str) -> None:
         sys.meta_path.insert(0, finder)
 
 
-class NoRoomToWakeError(TritonModelException):
+class NoRoomToWakeError(errors.TritonModelException):
     """Raised when a sleeping model cannot wake up, because memory for it is short."""
 
 
@@ -126,14 +124,17 @@ class PythonModel:
             return ""
         config = self.model_class.auto_complete_config(ModelConfig(self._load.config))
         if not isinstance(config, ModelConfig):
-            raise TritonModelException(
+            raise errors.TritonModelException(
                 f"auto_complete_config function in model '{self._load.model}' must return a valid "
                 "pb.ModelConfig object."
             )
         return config.as_json()
 
     def initialize(
-        self, config: str, instance: StubInstance, predecessor: PythonModel | None = None
+        self,
+        config: str,
+        instance: this_process.StubInstance,
+        predecessor: PythonModel | None = None,
     ) -> None:
         """Make the model's instance, which adopts from `predecessor`, if it has one."""
         load = self._load
@@ -171,7 +172,7 @@ class PythonModel:
         """Let the model free its memory, or take it again; a request also wakes it up."""
         for name in ("wake_up", "sleep"):
             if not hasattr(self._instance, name):
-                raise TritonModelException(f"its TritonPythonModel needs a method {name}()")
+                raise errors.TritonModelException(f"its TritonPythonModel needs a method {name}()")
         if sleeps is not self._is_asleep:
             if not sleeps and self._await_room is not None:
                 self._await_room()
@@ -187,7 +188,7 @@ class PythonModel:
         if self._is_asleep:
             self.rest(False)
         if self._execute is None:
-            raise TritonModelException(self._lack_of_execute())
+            raise errors.TritonModelException(self._lack_of_execute())
         count = len(requests)
         self.watch.give_back()
         try:
@@ -220,16 +221,16 @@ class PythonModel:
         if returned is None:
             return None
         if self._is_decoupled:
-            raise TritonModelException(
+            raise errors.TritonModelException(
                 f"Python model '{self._load.instance}' is using the decoupled mode and the execute "
                 "function must return None."
             )
         if not isinstance(returned, list):
-            raise TritonModelException(
+            raise errors.TritonModelException(
                 f"Expected a list in the execute return, found type '{type(returned)}'."
             )
         if len(returned) != count:
-            raise TritonModelException(
+            raise errors.TritonModelException(
                 "Number of InferenceResponse objects do not match the number of InferenceRequest "
                 f"objects. InferenceRequest(s) size is:{count}, and InferenceResponse(s) size "
                 f"is:{len(returned)}\n"
@@ -312,10 +313,12 @@ def import_class(load: wire.LoadModel) -> Any:
     """Return the class of model.py. Raises the exceptions of its code."""
     directory, file = os.path.split(load.path)
     if not os.path.isfile(load.path):
-        raise TritonModelException(f"Python model file not found in '{load.path}'")
+        raise errors.TritonModelException(f"Python model file not found in '{load.path}'")
     name, extension = os.path.splitext(file)
     if extension != ".py":
-        raise TritonModelException(f"Model name must end with '.py'. Model name is \"{file}\".")
+        raise errors.TritonModelException(
+            f"Model name must end with '.py'. Model name is \"{file}\"."
+        )
     provide_api()
     if load.package:
         provide(load.package, directory)

@@ -115,8 +115,11 @@ def _is_private(directory: str) -> bool:
         status = os.lstat(directory)
     except OSError:
         return False
-    is_ours = stat.S_ISDIR(status.st_mode) and status.st_uid == os.geteuid()
-    return is_ours and not status.st_mode & 0o022
+    return (
+        stat.S_ISDIR(status.st_mode)
+        and status.st_uid == os.geteuid()
+        and not status.st_mode & 0o022
+    )
 
 
 def _name(path: str, source: bytes) -> str:

@@ -17,7 +17,7 @@ from zmqtriton_floor import wire
 from zmqtriton_floor.datatypes import WITHOUT_NUMPY
 from zmqtriton_stub.api.errors import CANCELLED, ErrorCode, TritonError, TritonModelException
 from zmqtriton_stub.api.inference import InferenceRequest, InferenceResponse, no_response
-from zmqtriton_stub.api.tensor import Tensor, received
+from zmqtriton_stub.api.tensor import Tensor, received_tensor
 from zmqtriton_stub.instance import StubInstance
 
 
@@ -171,4 +171,4 @@ def _rows_of(tensor: Tensor, begin: int, end: int) -> Tensor:
 def _of_bits(name: str, datatype: int, bits: Any) -> Tensor:
     """Return a tensor of a datatype that numpy lacks, from its bits."""
     data = memoryview(bits.reshape(-1).view(np.uint8))
-    return received(wire.Tensor(name, datatype, list(bits.shape), data))
+    return received_tensor(wire.Tensor(name, datatype, list(bits.shape), data))

@@ -19,7 +19,6 @@ from zmqtriton_stub.api.inference import InferenceResponse
 from zmqtriton_stub.broker.line import Answer, BrokerLine, PlayedDealer
 from zmqtriton_stub.core import StubCore
 from zmqtriton_stub.execution.warmup import Warmup
-from zmqtriton_stub.instance import StubInstance
 from zmqtriton_stub.model import PythonModel, import_class
 from zmqtriton_stub.watch import Watch
 
@@ -111,7 +110,7 @@ class PlayedStub:
         self._watch.close()
 
 
-class _PlayedInstance(StubInstance):
+class _PlayedInstance(this_process.StubInstance):
     """An instance that keeps the names of all outputs, and raised exceptions."""
 
     #: The exception of the model's last execution that has failed.

@@ -17,7 +17,6 @@ from zmqtriton_floor import wire
 from zmqtriton_stub import instance as this_process
 from zmqtriton_stub.api.errors import clip, reason_of
 from zmqtriton_stub.broker.model_metrics import ModelMetrics
-from zmqtriton_stub.instance import StubInstance
 from zmqtriton_stub.keeping import Keeping, NotKept, arguments_of
 from zmqtriton_stub.model import PythonModel, import_class
 from zmqtriton_stub.own_process import check_files
@@ -60,7 +59,7 @@ def renew(
     load: wire.LoadModel, old: Loaded, tell: Callable[[Any], None]
 ) -> Tuple[Optional[Renewed], str]:
     """Return the changed code, or None and the reason why a new process must load it."""
-    template = StubInstance(load, tell)
+    template = this_process.StubInstance(load, tell)
     this_process.take_thread(template)
     config = json.loads(load.config)
     keeping = copy.copy(old.keeping)

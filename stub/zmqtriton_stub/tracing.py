@@ -13,7 +13,6 @@ import numpy as np
 
 from zmqtriton_floor import spans, wire
 from zmqtriton_floor.datatypes import BY_NUMBER, BYTES
-from zmqtriton_floor.spans import SpanSender
 from zmqtriton_stub.api.callers import ServedRequest
 from zmqtriton_stub.api.inference import InferenceRequest
 from zmqtriton_stub.api.tensor import packed
@@ -27,7 +26,7 @@ class StubTracing:
     """The reports of one stub."""
 
     def __init__(self, directory: str, *, has_contexts: bool) -> None:
-        self.sender = SpanSender(directory)
+        self.sender = spans.SpanSender(directory)
         #: Models may pass contexts on to OpenTelemetry.
         self.has_contexts = has_contexts
 
@@ -49,8 +48,9 @@ class StubTracing:
     def answered(self, pending: ServedRequest, outputs: Iterable[wire.Tensor]) -> None:
         """Report the outputs of a response."""
         if pending.work.flags & wire.TRACE_TENSORS:
-            details = {"tensors": _shown("TENSOR_BACKEND_OUTPUT", outputs)}
-            self.sender.send(pending.work.trace, details)
+            self.sender.send(
+                pending.work.trace, {"tensors": _shown("TENSOR_BACKEND_OUTPUT", outputs)}
+            )
 
     def executed(self, batch: Iterable[ServedRequest], marks: list[tuple[str, int]]) -> None:
         """Report the times of an execution, when execute() or its coroutine has ended."""

@@ -74,7 +74,9 @@ def check_tensors() -> None:
 
     for dtype in (np.bool_, np.int8, np.uint64, np.float16, np.float64, np.object_):
         array = np.array([[1, 0], [0, 1]]).astype(dtype)
-        arrived = pb_tensor.received(pb_tensor.packed(pb_tensor.Tensor("T", array))).as_numpy()
+        arrived = pb_tensor.received_tensor(
+            pb_tensor.packed(pb_tensor.Tensor("T", array))
+        ).as_numpy()
         if dtype is np.object_:
             array = np.array([[b"1", b"0"], [b"0", b"1"]], dtype)
         assert arrived.tolist() == array.tolist(), dtype
@@ -95,7 +97,7 @@ def check_dlpack() -> None:
         assert taken.array.tolist() == array.astype(dtype).tolist(), dtype
         assert taken.array.dtype == dtype
     row = wire.Tensor("B", 14, [2], b"1234")
-    again = pb_tensor.Tensor.from_dlpack("B", pb_tensor.received(row).to_dlpack())
+    again = pb_tensor.Tensor.from_dlpack("B", pb_tensor.received_tensor(row).to_dlpack())
     assert pb_tensor.packed(again) == row
     # what old numpy is given
     assert dlpack.take(dlpack._give_copy(array)).array.tolist() == array.tolist()

@@ -16,8 +16,7 @@ from zmqtriton_floor.datatypes import BY_NAME
 from zmqtriton_floor.signature import Signature
 from zmqtriton_stub.api.errors import TritonError, TritonModelException
 from zmqtriton_stub.api.inference import InferenceRequest, InferenceResponse, received
-from zmqtriton_stub.api.tensor import Tensor
-from zmqtriton_stub.api.tensor import received as received_tensor
+from zmqtriton_stub.api.tensor import Tensor, received_tensor
 from zmqtriton_stub.parts import divide_large
 
 CONFIG: dict[str, Any] = {

@@ -180,14 +180,16 @@ def _framework_from_files(config: Any, model_dir: Path) -> _Framework | None:
     file = entries.get(PYTHON_FILE)
     if not config.backend and file is not None and models_in(file)[0]:
         return _FRAMEWORKS[-1]
-    fitting = (
-        framework
-        for framework in _FRAMEWORKS
-        if config.backend in ("", framework.backend)
-        and framework.filename in entries
-        and framework.is_directory in (None, entries[framework.filename].is_dir())
+    return next(
+        (
+            framework
+            for framework in _FRAMEWORKS
+            if config.backend in ("", framework.backend)
+            and framework.filename in entries
+            and framework.is_directory in (None, entries[framework.filename].is_dir())
+        ),
+        None,
     )
-    return next(fitting, None)
 
 
 def _first_version_entries(model_dir: Path) -> dict[str, Path]:
@@ -241,9 +243,14 @@ def find_model_file(
     meant = _SUGGESTED_BACKENDS.get(backend, "")
     if not meant and backend not in PLATFORMS:
         meant = closest_match(backend, [PYTHON, *PLATFORMS])
-    values = {"backend": backend}
     raise ConfigError(
-        Problem(text, ("backend",), suggestion=meant, kind=Kind.BACKEND_UNKNOWN, values=values)
+        Problem(
+            text,
+            ("backend",),
+            suggestion=meant,
+            kind=Kind.BACKEND_UNKNOWN,
+            values={"backend": backend},
+        )
     )
 
 
@@ -276,8 +283,7 @@ def backend_package(name: str) -> Package | None:
 
 def frameworks() -> dict[str, tuple[str, str]]:
     """Return, by add-ons' backends, the module that a backend imports, and its packages."""
-    texts = FRAMEWORK.named_in(addons.offers()).items()
-    rows = {name: text.partition(" ") for name, text in texts}
+    rows = {name: text.partition(" ") for name, text in FRAMEWORK.named_in(addons.offers()).items()}
     return {name: (module, packages or module) for name, (module, _, packages) in rows.items()}
 
 
@@ -336,8 +342,9 @@ def _path_in_repository(config: Any, filename: str, model_dir: Path, version: in
     directory = model_dir / str(version)
     path = path_inside(directory, filename, model_dir, model_dir.parent)
     if is_name_inside(filename) and (text := special_file_text(directory / filename)):
-        values = {"path": str(directory / filename)}
-        raise ConfigError(Problem(text, kind=Kind.FILE_SPECIAL, values=values))
+        raise ConfigError(
+            Problem(text, kind=Kind.FILE_SPECIAL, values={"path": str(directory / filename)})
+        )
     if path is None:
         raise ConfigError(
             f"default_model_filename '{filename}' of model '{config.name}' must stay within "

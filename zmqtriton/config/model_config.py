@@ -117,8 +117,7 @@ def source_of(config_path: Path | None, override: str | None = None) -> str:
     text = path.read_text("utf-8", "replace") if path else override or ""
     if MODEL_SOURCE not in text:
         return ""  # nearly all files: they need not be parsed twice
-    config = read_config(path) if path else parse_override(text)
-    url = parameter_text(config, MODEL_SOURCE)
+    url = parameter_text(read_config(path) if path else parse_override(text), MODEL_SOURCE)
     if url and not url.startswith(("hf://", "oci://")):
         problem = Problem(
             f"{MODEL_SOURCE} is '{url}', but must begin with hf:// or oci://",

@@ -56,9 +56,9 @@ def normalize_names(document: dict[str, Any], descriptor: Any, where: str = "") 
             return Problem(f"{where}: Proto fields must have a name.")
         if field is None:
             place = f"({where})" if where else ""
-            names = [one.name for one in descriptor.fields]
             return Problem(
-                f"{place}{name}: Cannot find field.", suggestion=closest_match(name, names)
+                f"{place}{name}: Cannot find field.",
+                suggestion=closest_match(name, [one.name for one in descriptor.fields]),
             )
         inside = f"{where}.{name}" if where else name
         if problem := _normalize_field(document, name, value, field, inside):
@@ -398,5 +398,6 @@ def _float_to_json(value: float, *, is_float32: bool) -> float | int | str:
     if value.is_integer() and abs(value) < 2**53:
         return int(value)
     short = (float(f"{value:.{digits}g}") for digits in range(6, 9)) if is_float32 else ()
-    exact = (one for one in short if struct.unpack("f", struct.pack("f", one))[0] == value)
-    return next(exact, value)
+    return next(
+        (one for one in short if struct.unpack("f", struct.pack("f", one))[0] == value), value
+    )

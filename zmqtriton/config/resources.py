@@ -84,9 +84,11 @@ class ResourcePool:
                 )
 
     def _limit(self, name: str, device: int) -> int:
-        counts = (
-            count
-            for (resource, place), count in self._configured_amounts.items()
-            if resource == name and (device == NO_DEVICE or place in (device, NO_DEVICE))
+        return max(
+            (
+                count
+                for (resource, place), count in self._configured_amounts.items()
+                if resource == name and (device == NO_DEVICE or place in (device, NO_DEVICE))
+            ),
+            default=0,
         )
-        return max(counts, default=0)

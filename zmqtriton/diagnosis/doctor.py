@@ -21,8 +21,6 @@ from zmqtriton.diagnosis.rules.systemd import read_unit_options
 from zmqtriton.findings import Finding
 from zmqtriton.options import COMMAND, OptionError, Options, check_document, describe_options
 
-_ANY_REPOSITORY = "--model-repository=."
-
 
 def diagnose(
     selector: ServerSelector, repositories: Sequence[str], words: Sequence[str]
@@ -113,7 +111,7 @@ def _read_options(
             return {}, None, f"{error} in {text}"
     line += [f"--model-repository={path}" for path in repositories]
     try:
-        options = parse_words(line, usual=[_ANY_REPOSITORY])
+        options = parse_words(line, usual=["--model-repository=."])
     except OptionError as error:
         return {}, None, _one_line(error)
     values = {row["option"]: row["value"] for row in describe_options(options, {})}

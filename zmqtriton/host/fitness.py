@@ -115,8 +115,7 @@ def _is_bound(root: Path, status: str) -> bool:
     if read_text(root / "proc/self/uid_map").split() != _WHOLE_MAP:
         return True
     privileges = re.search(r"^CapEff:\s*([0-9a-f]+)", status, re.MULTILINE)
-    is_privileged = privileges is not None and int(privileges[1], 16) & _UNBOUND
-    return bool(os.getuid()) and not is_privileged
+    return bool(os.getuid()) and not (privileges is not None and int(privileges[1], 16) & _UNBOUND)
 
 
 def _tasks_of_user(root: Path) -> int:
@@ -212,8 +211,7 @@ def lacks(options: Options) -> Iterator[Lack]:
     if not os.path.exists("/proc/self/status"):
         yield Lack("/proc is not mounted", "Mount it: `mount -t proc proc /proc`.", "ls /proc")
     calls = [*missing_calls()]
-    for call in calls:
-        yield Lack(call, KERNEL_ADVICE, "uname -r")
+    yield from (Lack(call, KERNEL_ADVICE, "uname -r") for call in calls)
     if calls:
         return  # what follows may need them
     if problem := python_problem():

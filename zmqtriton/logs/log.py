@@ -22,7 +22,6 @@ from typing import Any, NamedTuple
 from zmqtriton.logs.guard import guarded
 from zmqtriton.options import Options
 from zmqtriton_floor import logs
-from zmqtriton_floor.logs import UNREAD, LineStream, count_lines, describe_loss
 
 #: Maximum number of the supervisor's similar lines in a second, as it reports on all models. For
 #: failures and calls, which clients can cause at will, it has the limit of other processes.
@@ -50,7 +49,7 @@ class _Entry(NamedTuple):
     task: Callable[[], object] | None = None
 
 
-class LogOutlet(LineStream):
+class LogOutlet(logs.LineStream):
     """The log of all processes on its way to a descriptor, which may block."""
 
     def __init__(
@@ -78,7 +77,7 @@ class LogOutlet(LineStream):
         self._put_count = self._done_count = 0
         #: Lost lines that no line tells of yet, and why.
         self._untold = 0
-        self._why = UNREAD
+        self._why = logs.UNREAD
         #: Time since which the thread has been writing the same lines; None if it has none.
         self._began_s: float | None = None
         self._patience_s = _PATIENCE_S
@@ -121,10 +120,10 @@ class LogOutlet(LineStream):
 
     def _take(self, data: bytes) -> bool:
         if self._bytes and self._bytes + len(data) > _MAX_BYTES:
-            self._lose(count_lines(data), UNREAD)
+            self._lose(logs.count_lines(data), logs.UNREAD)
             return False
         self._tell_loss()
-        self._append(_Entry(data, count_lines(data)))
+        self._append(_Entry(data, logs.count_lines(data)))
         return True
 
     def _append(self, entry: _Entry) -> None:
@@ -168,7 +167,7 @@ class LogOutlet(LineStream):
 
     def _tell_loss(self) -> None:
         if self._untold:
-            text = describe_loss(self._untold, self._why)
+            text = logs.describe_loss(self._untold, self._why)
             entry = _Entry(f"{self.form(text)}\n".encode(), stands_for=self._untold)
             self._untold = 0
             self._append(entry)

@@ -214,7 +214,6 @@ def read_written(written: str, pid: int, now_s: float) -> KeptLine:
         record = json.loads(_MARK.sub("", written, count=1))
         file, _, number = record["at"].rpartition(":")
         ids = [record["request_id"]] if "request_id" in record else record.get("request_ids", [])
-        text = name_requests(ids) + record["text"]
         return KeptLine(
             0,
             now_s,
@@ -224,7 +223,7 @@ def read_written(written: str, pid: int, now_s: float) -> KeptLine:
             int(number),
             record.get("model", ""),
             "",
-            text,
+            name_requests(ids) + record["text"],
         )
     except (ValueError, TypeError, KeyError, AttributeError):
         return KeptLine(0, now_s, "I", pid, "output", 0, "", "", written)

@@ -52,8 +52,7 @@ def describe_options(options: Options, bound: Mapping[str, Any]) -> list[dict[st
 def _describe(value: Any) -> Any:
     """Return a value as JSON has it; a value with parts is written as on the command line."""
     if isinstance(value, Setting):
-        shown = _hide(value.key, value.value)
-        return ",".join(filter(None, (value.name, f"{value.key}={shown}")))
+        return ",".join(filter(None, (value.name, f"{value.key}={_hide(value.key, value.value)}")))
     if isinstance(value, Restriction):
         return f"{','.join(value.categories)}:{value.header}={_HIDDEN}"
     if isinstance(value, RateLimitResource):

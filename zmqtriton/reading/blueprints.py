@@ -30,10 +30,12 @@ from zmqtriton_floor.errors import InvalidArgument, ZmqTritonError
 
 def make_blueprint(reading: ModelReading, host: ModelHost) -> Blueprint:
     """Return the blueprint with its functions."""
-    configuration = _Configuration(
-        from_bytes(reading.config), reading.files, reading.source, host, reading.finished
+    return _with_functions(
+        reading.blueprint,
+        _Configuration(
+            from_bytes(reading.config), reading.files, reading.source, host, reading.finished
+        ),
     )
-    return _with_functions(reading.blueprint, configuration)
 
 
 def finish_reading(reading: ModelReading, host: ModelHost) -> ModelReading:

@@ -13,7 +13,6 @@ from zmqtriton.file_names import write_obstacle
 from zmqtriton.host import capacity, fitness
 from zmqtriton.options import Options, option_of
 from zmqtriton.start import listeners, predecessors, secrets
-from zmqtriton.start.listeners import BoundSocket, PortError
 from zmqtriton.start.ports import is_shared_with, is_used
 
 #: Minimum bytes of memory of a process that serves clients, and maximum number of them per core.
@@ -65,7 +64,7 @@ def find_problems(options: Options) -> Iterator[str]:
     for check in checks:
         try:
             check(options)
-        except (PortError, secrets.SecretError, CertificateError, OSError) as error:
+        except (listeners.PortError, secrets.SecretError, CertificateError, OSError) as error:
             yield str(error)
 
 
@@ -84,7 +83,7 @@ def _check_ports(options: Options) -> None:
     used = {role: port for role, port in listeners.all_ports(options).items() if is_used(port)}
     served = predecessors.find_served_ports() if used else set()
     ours = {
-        role: BoundSocket(role, socket.socket())
+        role: listeners.BoundSocket(role, socket.socket())
         for role, port in used.items()
         if port in served or is_shared_with(_PROGRAM, port)
     }

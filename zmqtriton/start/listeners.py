@@ -39,7 +39,6 @@ _SERVING = {"http": HTTP, "metrics": METRICS}
 #: Errors of a bind to an address that another process has, or that this user may not use.
 _TAKEN = frozenset({errno.EADDRINUSE, errno.EACCES})
 _IPV4, _IPV6 = "0.0.0.0", "::"
-_ADDRESSES = ("http_address", "grpc_address", "metrics_address")
 
 #: An address of this machine in the kernel's table of routes. To import psutil for its list of
 #: addresses would take a tenth of the supervisor's start.
@@ -50,7 +49,11 @@ _log = logging.getLogger(__name__)
 
 def widen(options: Options) -> Options:
     """Return the options for this machine, with "all addresses" as the addresses that it has."""
-    wide: dict[str, Any] = {n: _IPV6 for n in _ADDRESSES if getattr(options, n) == _IPV4}
+    wide: dict[str, Any] = {
+        n: _IPV6
+        for n in ("http_address", "grpc_address", "metrics_address")
+        if getattr(options, n) == _IPV4
+    }
     if not wide or not has_only_ipv6(own_addresses()):
         return options
     _log.info(

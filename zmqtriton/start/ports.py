@@ -56,8 +56,13 @@ def steps_to_others(own: int, count: int) -> list[_Step]:
     """Return the filter that chooses any socket of so many, but not the one with this number."""
     if count == 2:
         return [(_RETURN, 0, 0, 1 - own)]
-    others = [(_LOAD, 0, 0, _RANDOM), (_MODULO, 0, 0, count - 1)]
-    return [*others, (_IF_AT_LEAST, 0, 1, own), (_ADD, 0, 0, 1), (_RETURN_A, 0, 0, 0)]
+    return [
+        (_LOAD, 0, 0, _RANDOM),
+        (_MODULO, 0, 0, count - 1),
+        (_IF_AT_LEAST, 0, 1, own),
+        (_ADD, 0, 0, 1),
+        (_RETURN_A, 0, 0, 0),
+    ]
 
 
 class SharedPort:
@@ -114,8 +119,7 @@ class SharedPort:
 
     def _others(self) -> set[int]:
         number = self._bound.fileno()
-        own = set() if number < 0 else {os.fstat(number).st_ino}
-        return _listeners_at(self._address) - own
+        return _listeners_at(self._address) - (set() if number < 0 else {os.fstat(number).st_ino})
 
 
 class SharedPorts:

@@ -11,8 +11,7 @@ import os
 import socket
 from pathlib import Path
 
-from zmqtriton import control_client as control
-from zmqtriton import systemd
+from zmqtriton import control_client, systemd
 from zmqtriton.options import Options
 from zmqtriton.runtime_places import named_directory
 from zmqtriton.start.listeners import BoundSocket, PortError, served_ports
@@ -28,16 +27,11 @@ _BEGINS_ANEW = (
     "metrics, response caches and limits on rates (executions and requests per second, wrong "
     "tokens) begin anew; while both servers answer, each keeps to a rate by itself"
 )
-_LOST_BY_GRPCIO = (
-    "grpcio gives no sockets: gRPC calls that reach the old server in the moment when it stops may "
-    "fail, if clients do not repeat them, and sequences over several calls that are open ten "
-    "seconds later are cut; --grpc-transport=native loses none"
-)
 
 _log = logging.getLogger(__name__)
 
 
-Predecessor = control.Client
+Predecessor = control_client.Client
 
 
 def take_over(options: Options) -> tuple[Predecessor | None, dict[str, BoundSocket]]:
@@ -54,7 +48,7 @@ def take_over(options: Options) -> tuple[Predecessor | None, dict[str, BoundSock
             continue
         try:
             sockets = _take_sockets(predecessor)
-        except (control.NoServerError, ZmqTritonError) as error:
+        except (control_client.NoServerError, ZmqTritonError) as error:
             name = f"server {predecessor.describe()}"
             predecessor.close()
             if has_refused:
@@ -64,7 +58,12 @@ def take_over(options: Options) -> tuple[Predecessor | None, dict[str, BoundSock
         _log.info("--take-over: this server takes over from %s", predecessor.describe())
         _log.info("--take-over: %s", _BEGINS_ANEW)
         if options.allow_grpc and options.grpc_transport != "native":
-            _log.warning("--take-over: %s", _LOST_BY_GRPCIO)
+            _log.warning(
+                "--take-over: %s",
+                "grpcio gives no sockets: gRPC calls that reach the old server in the moment when "
+                "it stops may fail, if clients do not repeat them, and sequences over several "
+                "calls that are open ten seconds later are cut; --grpc-transport=native loses none",
+            )
         return predecessor, sockets
     _log.info("--take-over: no server has these ports, so none is replaced")
     return None, {}
@@ -79,7 +78,7 @@ def _await_end(predecessor: Predecessor) -> None:
             rows = predecessor.call("options", timeout_s=_WITHIN_S)
             within_s = sum(float(row["value"]) for row in rows if row["option"] in _UNTIL_ITS_END)
             predecessor.finish(within_s + _WITHIN_S)  # nothing comes but its end
-        except control.NoServerError as silence:
+        except control_client.NoServerError as silence:
             if not predecessor.line.ended:
                 raise PortError(
                     f"--take-over: server {name} is ending, and has not ended in time"
@@ -111,13 +110,13 @@ def find_served_ports() -> set[int]:
             client.close()
 
 
-def _connect_all() -> list[control.Client]:
+def _connect_all() -> list[control_client.Client]:
     """Return all servers that can be connected to, with the identities of those that answer."""
     try:
-        clients = control.ServerSelector().connect_all()
-    except control.NoServerError:
+        clients = control_client.ServerSelector().connect_all()
+    except control_client.NoServerError:
         return []
-    control.Client.identify_all(clients, _WITHIN_S)
+    control_client.Client.identify_all(clients, _WITHIN_S)
     return clients
 
 
@@ -129,7 +128,7 @@ def _find(options: Options) -> Predecessor | None:
     named = named_directory(options.runtime_directory)
     directory = Path(named).absolute() if named else None
 
-    def is_there(client: control.Client) -> bool:
+    def is_there(client: control_client.Client) -> bool:
         return directory in (client.directory, client.directory.parent)
 
     clients = _connect_all()

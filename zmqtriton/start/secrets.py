@@ -22,7 +22,6 @@ from zmqtriton.roles import BROKER, GRPC, HTTP, LOCAL_SERVICES, METRICS, STUB
 from zmqtriton_floor import prctl, token_file
 from zmqtriton_floor.metrics import TOKENS
 from zmqtriton_floor.settings.frontends import Access, Tls
-from zmqtriton_floor.token_file import TokenFileError
 
 _log = logging.getLogger(__name__)
 
@@ -79,7 +78,7 @@ def check_tokens(options: Options) -> None:
             path, counts_text=bool(addons.offers_in_use(options.value).references(TOKENS.name))
         )
         is_readable = bool(os.stat(path).st_mode & stat.S_IROTH)
-    except (TokenFileError, OSError) as error:
+    except (token_file.TokenFileError, OSError) as error:
         raise SecretError(f"--tokens={path}: {error}") from None
     if not grants:
         _log.warning(

@@ -26,7 +26,6 @@ from contextlib import contextmanager, suppress
 from datetime import date, datetime, timezone
 from typing import Any, NamedTuple, NoReturn
 
-from zmqtriton_floor import token_file
 from zmqtriton_floor.errors import Unavailable, ZmqTritonError
 from zmqtriton_floor.file_marks import mark_of
 from zmqtriton_floor.hosts import ip_of
@@ -34,7 +33,6 @@ from zmqtriton_floor.metrics import TOKENS
 from zmqtriton_floor.settings.frontends import FrontendSettings
 from zmqtriton_floor.token_file import CONTROL, INFER, METRICS, Grant, TokenFileError
 from zmqtriton_frontends.access import refusals
-from zmqtriton_frontends.access.refusals import Forbidden, TooManyFailures, Unauthenticated
 from zmqtriton_frontends.process.futures import Callbacks
 from zmqtriton_frontends.process.own_threads import Threads
 
@@ -180,10 +178,12 @@ class BearerTokens:
             self._refuse(values, address)
         try:
             if need not in (ANY, *grant.scopes):
-                raise Forbidden(f"The token is not good for this, expecting scope '{need}'", need)
+                raise refusals.Forbidden(
+                    f"The token is not good for this, expecting scope '{need}'", need
+                )
             if model is not None:
                 check_target(grant, need, model)
-        except Forbidden as error:
+        except refusals.Forbidden as error:
             error.token = grant.name
             raise
         return grant
@@ -191,7 +191,7 @@ class BearerTokens:
     def _refuse(self, values: Sequence[str], address: str) -> NoReturn:
         tokens = [token for token in map(_token_in, values) if token is not None]
         if not tokens:
-            raise Unauthenticated(
+            raise refusals.Unauthenticated(
                 "This server needs a token, expecting header 'Authorization: Bearer TOKEN'",
                 refusals.MISSING,
             )
@@ -203,12 +203,12 @@ class BearerTokens:
                 address or "a client",
             )
         if failure.wait_s:
-            raise TooManyFailures(failure.wait_s)
+            raise refusals.TooManyFailures(failure.wait_s)
         if len(values) > 1:
-            raise Unauthenticated("Only one token may be presented", refusals.SEVERAL)
-        if token_file.Grant.digest_of(tokens[0]) in self._expired:
-            raise Unauthenticated("The token has expired", refusals.EXPIRED)
-        raise Unauthenticated("The token is not known to this server", refusals.UNKNOWN)
+            raise refusals.Unauthenticated("Only one token may be presented", refusals.SEVERAL)
+        if Grant.digest_of(tokens[0]) in self._expired:
+            raise refusals.Unauthenticated("The token has expired", refusals.EXPIRED)
+        raise refusals.Unauthenticated("The token is not known to this server", refusals.UNKNOWN)
 
     # ---------------------------------------------------------------- the file
 
@@ -234,7 +234,7 @@ class BearerTokens:
 
     def _read(self) -> _Content:
         try:
-            return token_file.Grant.read_all(self._path, counts_text=self._counts_text)
+            return Grant.read_all(self._path, counts_text=self._counts_text)
         except TokenFileError as error:
             return error
 
@@ -283,7 +283,7 @@ def check_target(grant: Grant | None, need: str, model: str) -> None:
     if model:
         check_model(grant, model)
     elif grant is not None and need in _OF_SERVER and not grant.is_for_all_models:
-        raise Forbidden(
+        raise refusals.Forbidden(
             "The token is for some models only, and this call is about the server; use a token "
             "for all models"
         )
@@ -292,7 +292,7 @@ def check_target(grant: Grant | None, need: str, model: str) -> None:
 def check_model(grant: Grant | None, model: str) -> None:
     """Raise Forbidden if there is a grant that does not include the model."""
     if grant is not None and not grant.has_model(model):
-        raise Forbidden(
+        raise refusals.Forbidden(
             "The token is not for this model; its line in the token file needs the name in models"
         )
 
@@ -300,7 +300,7 @@ def check_model(grant: Grant | None, model: str) -> None:
 def check_unload(grant: Grant | None, *, has_dependents: bool) -> None:
     """Raise Forbidden if dependents would be unloaded, and the grant is for some models only."""
     if has_dependents and grant is not None and not grant.is_for_all_models:
-        raise Forbidden("The token is for some models alone: unload without dependents")
+        raise refusals.Forbidden("The token is for some models alone: unload without dependents")
 
 
 def describe_client(grant: Grant | None, address: str) -> str:
@@ -335,7 +335,7 @@ def _token_in(value: str) -> str | None:
 def _digest_of(values: Sequence[str]) -> bytes:
     """Return the digest of the one token in the header's values; b"" without one."""
     token = _token_in(values[0]) if len(values) == 1 else None
-    return b"" if token is None else token_file.Grant.digest_of(token)
+    return b"" if token is None else Grant.digest_of(token)
 
 
 def _today() -> date:

@@ -65,8 +65,7 @@ class _Shared(NamedTuple):
         steps = tuple(make(gateway) for make in STEP.all_of(offers))
         refusals = tuple(step.refused for step in steps if hasattr(step, "refused"))
         make_division = DIVISION.first_of(offers)
-        division = make_division(gateway) if make_division else None
-        return cls(division, steps, refusals)
+        return cls(make_division(gateway) if make_division else None, steps, refusals)
 
 
 class Entrance:

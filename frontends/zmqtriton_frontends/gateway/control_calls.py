@@ -44,8 +44,7 @@ class ControlCalls:
 
         `client` is the name of the client in the log; by default the one of `on_behalf_of`.
         """
-        named = client or _client.get()
-        question = wire.Call(next(self._ids), verb, json.dumps(arguments), named)
+        question = wire.Call(next(self._ids), verb, json.dumps(arguments), client or _client.get())
         return await self._answer(question, self._ask_supervisor)
 
     async def statistics(

@@ -27,8 +27,9 @@ _MANY_DIGITS = 30
 async def apply(gateway: Gateway, model: str, changes: Mapping[str, Any]) -> dict[str, Any]:
     """Change the settings of a model or, without a name, of all; return the settings."""
     check_model(gateway, model)
-    arguments = {"model": model, "changes": changes}
-    settings: dict[str, Any] = await gateway.call("trace.settings", arguments)
+    settings: dict[str, Any] = await gateway.call(
+        "trace.settings", {"model": model, "changes": changes}
+    )
     return settings
 
 

@@ -20,7 +20,6 @@ from zmqtriton_frontends.access.bearer_tokens import (
     describe_client,
     need_of,
 )
-from zmqtriton_frontends.access.refusals import AccessRefused
 from zmqtriton_frontends.gateway.control_calls import on_behalf_of
 from zmqtriton_frontends.gateway.gateway import Gateway
 from zmqtriton_frontends.grpc_api.call import (
@@ -31,7 +30,6 @@ from zmqtriton_frontends.grpc_api.call import (
     source_of,
 )
 from zmqtriton_frontends.grpc_api.control import administration, metadata
-from zmqtriton_frontends.grpc_api.control.metadata import Health
 from zmqtriton_frontends.grpc_api.control.reading import read
 from zmqtriton_frontends.grpc_api.control.reflection import Reflection, refuse
 from zmqtriton_frontends.grpc_api.inference.convert import serialize
@@ -147,7 +145,7 @@ def _reflection(gateway: Gateway) -> list[Rpc]:
 
 
 def _rpcs(gateway: Gateway) -> list[Rpc]:
-    health, inference, streaming = Health(gateway), ModelInfer(gateway), Streaming(gateway)
+    health, inference, streaming = metadata.Health(gateway), ModelInfer(gateway), Streaming(gateway)
     return [
         _by_messages(_INFERENCE, "ServerLive", "health", health.live),
         _by_messages(_INFERENCE, "ServerReady", "health", health.ready),
@@ -220,7 +218,7 @@ def _by_task(
     async def reporting(data: bytes, call: RpcCall) -> bytes:
         try:
             return await handle(data, call)
-        except AccessRefused as error:  # of a model that the token is not for
+        except refusals.AccessRefused as error:  # of a model that the token is not for
             refusals.report(source_of(call, method), error)
             raise
 

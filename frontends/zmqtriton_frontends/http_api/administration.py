@@ -58,8 +58,9 @@ class RepositoryResponders:
     ) -> None:
         ready = (await self._document(req)).get("ready", False)
         _check(ready, bool)
-        entries = await self._gateway.call("index", {"ready": ready})
-        resp.data = json_documents.write(visible_entries(entries, req.grant))
+        resp.data = json_documents.write(
+            visible_entries(await self._gateway.call("index", {"ready": ready}), req.grant)
+        )
 
     async def load(self, req: HttpRequest, resp: falcon.asgi.Response, model: str) -> None:
         body = await req.read_body(self._gateway.settings.http.max_input_size) or b"{}"
@@ -73,8 +74,7 @@ class RepositoryResponders:
                 encoded[key] = value
             elif key != "config":
                 raise InternalError("unexpected error on creating Triton parameter")
-        size = sum(map(len, encoded.values()))
-        files = await json_documents.perform(size, decode, encoded)
+        files = await json_documents.perform(sum(map(len, encoded.values())), decode, encoded)
         config = {"config": parameters["config"]} if "config" in parameters else {}
         if config and len(config["config"]) > MAX_CONFIG_BYTES:
             raise InvalidArgument(f"the config of a load has at most {MAX_CONFIG_BYTES} bytes")
@@ -149,8 +149,7 @@ class SettingsResponders:
         resp.data = await self._log({})
 
     async def change_log(self, req: HttpRequest, resp: falcon.asgi.Response) -> None:
-        document = _object_in(await req.read_control())
-        resp.data = await self._log(_log_changes(document))
+        resp.data = await self._log(_log_changes(_object_in(await req.read_control())))
 
     async def trace(self, req: HttpRequest, resp: falcon.asgi.Response, model: str = "") -> None:
         resp.data = json_documents.write(await trace_settings.apply(self._gateway, model, {}))
@@ -250,8 +249,9 @@ class RegionResponders:
         await self._call("unregister", region)
 
     async def _call(self, verb: str, region: str, **arguments: Any) -> Any:
-        named = {"kind": self._kind, "name": region, **arguments}
-        return await self._gateway.call(f"regions.{verb}", named)
+        return await self._gateway.call(
+            f"regions.{verb}", {"kind": self._kind, "name": region, **arguments}
+        )
 
 
 def shared_memory_routes(gateway: Gateway) -> list[Route]:

@@ -18,7 +18,6 @@ import orjson
 from zmqtriton_floor.descriptions import clipped
 from zmqtriton_floor.errors import ZmqTritonError
 from zmqtriton_frontends.access import refusals
-from zmqtriton_frontends.access.refusals import AccessRefused
 from zmqtriton_frontends.gateway.gateway import Gateway
 from zmqtriton_frontends.http_api.administration import (
     RepositoryResponders,
@@ -168,7 +167,7 @@ class _Errors:
     async def answer_error(
         self, req: HttpRequest, resp: falcon.asgi.Response, error: ZmqTritonError, params: Any
     ) -> None:
-        if isinstance(error, AccessRefused):
+        if isinstance(error, refusals.AccessRefused):
             refusals.report(req.source(), error, params.get("model", ""))
         form = self._form_of(req)
         resp.status, resp.data = form.of_error(error) if form else problems.response_to(error)
@@ -190,8 +189,9 @@ class _Errors:
         resp.set_headers(headers)
         text = clipped(error.description or falcon.code_to_http_status(error.status_code)[4:])
         if error.status_code in _REFUSALS:
-            model = params.get("model", "")
-            refusals.report_text(req.source(), refusals.NOT_PERMITTED, text, model)
+            refusals.report_text(
+                req.source(), refusals.NOT_PERMITTED, text, params.get("model", "")
+            )
         if form := self._form_of(req):
             resp.status, resp.data = form.of_refusal(error.status_code, text)
         else:

@@ -144,8 +144,7 @@ class Catalogue:
             ensemble.has_sequences = any(map(has_sequences, configs))
 
     def _config(self, name: str, version: int) -> dict[str, Any] | None:
-        newest = self._newest.get(name)
-        model = self._models.get(name, {}).get(version) if version > 0 else newest
+        model = self._models.get(name, {}).get(version) if version > 0 else self._newest.get(name)
         return model.config if model is not None else None
 
     def forget(self, name: str) -> None:
@@ -349,6 +348,4 @@ def _tensor(entry: dict[str, Any], config: dict[str, Any]) -> dict[str, Any]:
 
 def _why_not_loaded(version: ModelVersion) -> str:
     """Return a second sentence for an error about a version that is not loaded."""
-    if version.is_unloaded:
-        return ". It was unloaded"
-    return _WHY_NOT_LOADED.get(version.state, "")
+    return ". It was unloaded" if version.is_unloaded else _WHY_NOT_LOADED.get(version.state, "")

@@ -31,11 +31,12 @@ def classify(model: ModelVersion, response: ResponseBody, classes: Classes) -> R
 
     Raises InvalidArgument for an output whose values have no order.
     """
-    outputs = [
-        _classified(model, tensor, classes[tensor.name]) if tensor.name in classes else tensor
-        for tensor in response.outputs
-    ]
-    return response._replace(outputs=outputs)
+    return response._replace(
+        outputs=[
+            _classified(model, tensor, classes[tensor.name]) if tensor.name in classes else tensor
+            for tensor in response.outputs
+        ]
+    )
 
 
 def _classified(model: ModelVersion, tensor: Tensor, count: int) -> Tensor:
@@ -73,8 +74,7 @@ def _best(np: Any, row: Any, count: int, labels: Sequence[str]) -> list[bytes]:
     is_float = row.dtype.kind == "f"
     order = np.where(np.isnan(row), -np.inf, row) if is_float else row
     if count < len(row):
-        least = np.partition(order, len(row) - count)[len(row) - count]
-        places = np.flatnonzero(order >= least)
+        places = np.flatnonzero(order >= np.partition(order, len(row) - count)[len(row) - count])
     else:
         places = np.arange(len(row))
     # backwards twice, so that equals keep their order

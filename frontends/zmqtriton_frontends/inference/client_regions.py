@@ -15,13 +15,13 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar, NamedTuple
 
-from zmqtriton_floor import wire
 from zmqtriton_floor.arena import INLINE_BYTES, PAGE
 from zmqtriton_floor.datatypes import BYTES
 from zmqtriton_floor.errors import InternalError, InvalidArgument, NotFound
 from zmqtriton_floor.mappings import REGIONS_FROM, too_small
 from zmqtriton_floor.wire import (
     UNREAD_STRINGS,
+    AddRegion,
     Place,
     Reference,
     RequestBody,
@@ -172,7 +172,7 @@ class Regions:
 
     # ---------------------------------------------------------- called by the gateway
 
-    def add(self, message: wire.AddRegion, descriptor: int) -> None:
+    def add(self, message: AddRegion, descriptor: int) -> None:
         """Add a region and take over its descriptor; one on a GPU has none."""
         number, name, offset, size, can_be_mapped, gpu = message
         place = number, name, descriptor, offset, size
@@ -234,8 +234,7 @@ class Regions:
         # strings are looked into before they are sent
         is_later = place.size > INLINE_BYTES and datatype != BYTES
         is_later = is_later or (region.is_on_gpu and place.size > 0)
-        data = contents if is_later else contents.read()
-        return make(Tensor, (name, datatype, shape, data))
+        return make(Tensor, (name, datatype, shape, contents if is_later else contents.read()))
 
     def claim(self, places: Mapping[str, RegionSlice]) -> Claim:
         """Claim the regions for outputs until this is closed. Raises the errors of `fill`."""

@@ -117,8 +117,9 @@ def write_binary(load: Mapping[str, Any]) -> bytes:
         entry = _tag(_KEY, _LENGTH) + bytes([len(key)]) + key
         entry += _tag(_VALUE, _FIXED64) + struct.pack("<d", value)
         report += _tag(_NAMED_METRICS, _LENGTH) + bytes([len(entry)]) + entry
-    utilization = struct.pack("<d", load["utilization"])
-    return report + _tag(_APPLICATION_UTILIZATION, _FIXED64) + utilization
+    return (
+        report + _tag(_APPLICATION_UTILIZATION, _FIXED64) + struct.pack("<d", load["utilization"])
+    )
 
 
 def _named(load: Mapping[str, Any]) -> dict[str, float]:

@@ -12,7 +12,6 @@ from typing import NamedTuple
 from zmqtriton_floor import spans, wire
 from zmqtriton_floor.settings.codec import decode
 from zmqtriton_floor.settings.tracing import Sampling, TracingSettings
-from zmqtriton_floor.spans import SpanSender
 from zmqtriton_frontends.inference.admission import CheckedRequest
 from zmqtriton_frontends.inference.catalogue import HeaderLookup
 from zmqtriton_frontends.inference.request_trace import Trace, now_ns
@@ -44,12 +43,12 @@ class Traces:
         self._choices: dict[str, Sampling] = {}
         self._seen: dict[str, int] = {}
         self._taken: dict[str, int] = {}
-        self._sender = SpanSender("")
+        self._sender = spans.SpanSender("")
         #: Called when `is_on` may have changed.
         self.on_change = Callbacks()
 
     def begin(self, directory: str, tracing: TracingSettings) -> None:
-        self._sender = SpanSender(directory)
+        self._sender = spans.SpanSender(directory)
         self._follow(tracing)
 
     def change(self, document: str) -> None:
@@ -112,9 +111,7 @@ class Traces:
         if parent is None or not self._is_given:
             return ""
         match = _TRACEPARENT.match(parent.traceparent)
-        if match is None:
-            return ""
-        return spans.named(match[0], _state(parent.tracestate))
+        return "" if match is None else spans.named(match[0], _state(parent.tracestate))
 
     def _is_due(self, choice: Sampling) -> bool:
         if not choice.rate or 0 <= choice.max_traces <= self._taken[choice.counter]:

@@ -146,5 +146,4 @@ _uncollected = _Uncollected()
 
 async def aside(size: int, work: Callable[..., _T], *arguments: Any) -> _T:
     """Run work on `size` bytes in a thread, one call after the other, while the loop continues."""
-    lane = _lanes[bisect(_LANES, size) - 1]
-    return await lane.run(_uncollected(work), *arguments)
+    return await _lanes[bisect(_LANES, size) - 1].run(_uncollected(work), *arguments)

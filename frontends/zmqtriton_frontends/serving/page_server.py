@@ -22,8 +22,6 @@ from zmqtriton_floor.token_file import METRICS
 from zmqtriton_frontends import http1
 from zmqtriton_frontends.access import refusals
 from zmqtriton_frontends.access.bearer_tokens import HEADER, BearerTokens, bearer_tokens_of
-from zmqtriton_frontends.access.refusals import AccessRefused, Headers, Source
-from zmqtriton_frontends.http1 import Head, Refused, RequestReader
 from zmqtriton_frontends.process import codecs
 from zmqtriton_frontends.process.hosts import AllowedHosts, host_refusal
 
@@ -102,7 +100,7 @@ class PageServer:
             return
         self._open[task] = writer
         answers = _Answers(writer)
-        requests = RequestReader()
+        requests = http1.RequestReader()
         try:
             while await self._serve_one(task, reader, requests, answers):
                 requests.head = None
@@ -128,7 +126,7 @@ class PageServer:
         self,
         task: asyncio.Task[None],
         reader: asyncio.StreamReader,
-        requests: RequestReader,
+        requests: http1.RequestReader,
         answers: _Answers,
     ) -> bool:
         """Serve a request; True if the connection may be used again."""
@@ -136,7 +134,7 @@ class PageServer:
         answers.method = ""
         try:
             head = await asyncio.wait_for(_receive_head(reader, requests), HEAD_WITHIN_S)
-        except Refused as error:
+        except http1.Refused as error:
             await answers.refuse(HTTPStatus(error.status), keep_alive=False, text=error.text)
             return False
         self._busy.add(task)
@@ -152,7 +150,7 @@ class PageServer:
         try:
             if self._tokens is not None:
                 self._tokens.check(_values(head, HEADER), _address(answers.writer), METRICS, "")
-        except AccessRefused as error:
+        except refusals.AccessRefused as error:
             refusals.report(_source(head, answers.writer), error)
             status = HTTPStatus(error.http_status)
             await answers.refuse(status, keep_alive, text=error.text, headers=error.headers)
@@ -160,7 +158,7 @@ class PageServer:
         await self._respond(answers, head, keep_alive)
         return keep_alive and not self._is_stopping  # it may have begun to stop meanwhile
 
-    async def _respond(self, answers: _Answers, head: Head, keep_alive: bool) -> None:
+    async def _respond(self, answers: _Answers, head: http1.Head, keep_alive: bool) -> None:
         path = head.target.partition(b"?")[0].decode("latin-1")
         if path not in (self._path, f"{self._path}/"):
             await answers.refuse(HTTPStatus.NOT_FOUND, keep_alive)
@@ -176,8 +174,9 @@ class PageServer:
             else:
                 form = self._content_type
                 if self._negotiate is not None:
-                    accept = ",".join(_values(head, "accept"))
-                    form, page = await self._negotiate(accept, form, page)
+                    form, page = await self._negotiate(
+                        ",".join(_values(head, "accept")), form, page
+                    )
                 coding = codecs.choose(",".join(_values(head, "accept-encoding")))
                 data, headers = await _encode(page.encode(), coding)
                 await answers.write(HTTPStatus.OK, form, data, keep_alive, headers)
@@ -188,12 +187,12 @@ def _address(writer: asyncio.StreamWriter) -> str:
     return place[0] if isinstance(place, tuple) else ""
 
 
-def _source(head: Head, writer: asyncio.StreamWriter) -> Source:
+def _source(head: http1.Head, writer: asyncio.StreamWriter) -> refusals.Source:
     path = head.target.partition(b"?")[0].decode("latin-1")
-    return Source("http", _address(writer), f"{head.method} {path}")
+    return refusals.Source("http", _address(writer), f"{head.method} {path}")
 
 
-async def _encode(page: bytes, coding: str) -> tuple[bytes, Headers]:
+async def _encode(page: bytes, coding: str) -> tuple[bytes, refusals.Headers]:
     """Return the page in a coding, and the headers about that coding."""
     if not coding or len(page) < _LEAST_COMPRESSED_BYTES:
         return page, ()
@@ -202,7 +201,7 @@ async def _encode(page: bytes, coding: str) -> tuple[bytes, Headers]:
     return data, (("Content-Encoding", coding), ("Vary", "Accept-Encoding"))
 
 
-async def _receive_head(reader: asyncio.StreamReader, requests: RequestReader) -> Head:
+async def _receive_head(reader: asyncio.StreamReader, requests: http1.RequestReader) -> http1.Head:
     """Return the next head. Raises Refused, and ConnectionError at the end of the connection."""
     while requests.read() is None or (head := requests.head) is None:
         data = await reader.read(_READ_BYTES)
@@ -212,7 +211,7 @@ async def _receive_head(reader: asyncio.StreamReader, requests: RequestReader) -
     return head
 
 
-def _values(head: Head, name: str) -> list[str]:
+def _values(head: http1.Head, name: str) -> list[str]:
     """Return the values of a header, given in lower case."""
     return [value.decode("latin-1") for key, value in head.fields if key == name.encode()]
 
@@ -226,7 +225,12 @@ class _Answers:
         self.method = ""
 
     async def refuse(
-        self, status: HTTPStatus, keep_alive: bool, *, text: str = "", headers: Headers = ()
+        self,
+        status: HTTPStatus,
+        keep_alive: bool,
+        *,
+        text: str = "",
+        headers: refusals.Headers = (),
     ) -> None:
         data = json.dumps({"error": text or status.phrase}).encode()
         await self.write(status, "application/json", data, keep_alive, headers)
@@ -237,7 +241,7 @@ class _Answers:
         content_type: str,
         data: bytes,
         keep_alive: bool,
-        headers: Headers = (),
+        headers: refusals.Headers = (),
     ) -> None:
         rows = [("Content-Type", content_type), ("Content-Length", str(len(data))), *headers]
         if status is HTTPStatus.METHOD_NOT_ALLOWED:
@@ -246,6 +250,5 @@ class _Answers:
             (name.encode("latin-1"), value.encode("latin-1")) for name, value in rows
         )
         head += b"\r\n" if keep_alive else http1.CLOSE + b"\r\n"
-        has_no_body = http1.has_no_body(self.method, status.value)
-        self.writer.write(head if has_no_body else head + data)
+        self.writer.write(head if http1.has_no_body(self.method, status.value) else head + data)
         await asyncio.wait_for(self.writer.drain(), WRITE_WITHIN_S)

@@ -150,8 +150,9 @@ class ServingProcess:
 
     async def _serve(self, service: Service) -> None:
         gateway = self._gateway
-        is_taken_over = service.shares_port or gateway.has_successor
-        gateway.begins_sequences_s = math.inf if is_taken_over else NEW_SEQUENCES_S
+        gateway.begins_sequences_s = (
+            math.inf if service.shares_port or gateway.has_successor else NEW_SEQUENCES_S
+        )
         # made before clients connect: it compares with the figures of then
         report = ClientReport(service, gateway.call) if service.role else None
         listening = await service.open()

@@ -16,7 +16,6 @@ from contextlib import ExitStack
 from dataclasses import dataclass
 from typing import Any
 
-from zmqtriton_floor import wire
 from zmqtriton_floor.arena import (
     INLINE_BYTES,
     LARGE_BYTES,
@@ -31,7 +30,19 @@ from zmqtriton_floor.errors import ProtocolError, Unavailable
 from zmqtriton_floor.leases import Leases
 from zmqtriton_floor.memory_kinds import make_arena, make_mappings
 from zmqtriton_floor.settings.stub import Memory
-from zmqtriton_floor.wire import Block, Reference, RequestBody, ResponseBody, Tensor, make
+from zmqtriton_floor.wire import (
+    Block,
+    HeldBlocks,
+    Lease,
+    LeasesReported,
+    Reference,
+    Release,
+    RequestBody,
+    ResponseBody,
+    Tensor,
+    make,
+    references_in,
+)
 from zmqtriton_frontends.inference.admission import CheckedRequest
 from zmqtriton_frontends.inference.client_regions import Loan, RegionContents
 from zmqtriton_frontends.tensors.arena_body import ArenaBuffer
@@ -39,7 +50,7 @@ from zmqtriton_frontends.tensors.references import Releases, blocks_of
 from zmqtriton_frontends.tensors.segments import Segments
 
 #: The broker's messages about blocks of this process.
-BLOCK_MESSAGES = (wire.Lease, wire.Release, wire.LeasesReported)
+BLOCK_MESSAGES = (Lease, Release, LeasesReported)
 #: Alignment of a tensor within its page, in bytes, for numpy and what lies after it; and the least
 #: that models expect of arrays.
 _ALIGNMENT = 64
@@ -195,7 +206,7 @@ class Payload:
         serial: int,
         memory: Memory,
         tell: Callable[[Any], None],
-        release: Callable[[wire.Release], None],
+        release: Callable[[Release], None],
     ) -> None:
         """Set up; `tell` sends messages to the supervisor, `release` to the broker."""
         self.arena = make_arena(serial, memory, is_gradual=True)
@@ -360,12 +371,12 @@ class Payload:
         If that fails, drops `kept`. Returns None, and does nothing, if memory has to be requested
         first.
         """
-        references = wire.references_in(response.outputs)
+        references = references_in(response.outputs)
         return None if self.mappings.missing(references) else self._open(response, references, kept)
 
     async def open(self, response: ResponseBody, kept: KeptBlocks | None = None) -> ResponseBody:
         """Return the response, even if that takes long. Raises Unavailable if memory is gone."""
-        references = wire.references_in(response.outputs)
+        references = references_in(response.outputs)
         if self.mappings.missing(references):
             await self._map_all(references, kept)
         return self._open(response, references, kept)
@@ -386,8 +397,8 @@ class Payload:
         for name, datatype, shape, data in response.outputs:
             if type(data) is Reference:
                 data = memoryview(next(arrays))
-            outputs.append(wire.make(wire.Tensor, (name, datatype, shape, data)))
-        return wire.make(ResponseBody, (response.parameters, outputs))
+            outputs.append(make(Tensor, (name, datatype, shape, data)))
+        return make(ResponseBody, (response.parameters, outputs))
 
     def discard(self, data: bytes) -> None:
         """Release the memory that the response in this body refers to: nothing will read it."""
@@ -420,7 +431,7 @@ class Payload:
 
     # ------------------------------------------------------------- the broker
 
-    def change_broker(self, unread: Iterable[bytes]) -> list[wire.HeldBlocks]:
+    def change_broker(self, unread: Iterable[bytes]) -> list[HeldBlocks]:
         """Return the blocks of other processes that this process holds, for the next broker.
 
         They include the blocks of unread responses. Blocks of this process that no other process
@@ -434,12 +445,12 @@ class Payload:
             blocks += more
         return held(blocks)
 
-    def hear_of_blocks(self, message: wire.Lease | wire.Release | wire.LeasesReported) -> None:
+    def hear_of_blocks(self, message: Lease | Release | LeasesReported) -> None:
         """Apply a message about the blocks of this process, of a type in BLOCK_MESSAGES."""
         leases = self.arena.leases
-        if isinstance(message, wire.Lease):
+        if isinstance(message, Lease):
             leases.take_leases([block.block for block in message.blocks])
-        elif isinstance(message, wire.Release):
+        elif isinstance(message, Release):
             leases.take_back([block.block for block in message.blocks])
         else:
             leases.end_doubted()

@@ -12,10 +12,17 @@ from collections import deque
 from collections.abc import Callable
 from contextlib import suppress
 
-from zmqtriton_floor import wire
 from zmqtriton_floor.arena import block_of
 from zmqtriton_floor.errors import ProtocolError
-from zmqtriton_floor.wire import Block, Reference, ResponseBody
+from zmqtriton_floor.wire import (
+    MAX_RELEASED,
+    Block,
+    Reference,
+    Release,
+    ResponseBody,
+    decode_response,
+    references_in,
+)
 
 #: Seconds that a release waits for a message to travel with, unless more blocks wait than this
 #: number.
@@ -42,7 +49,7 @@ def read_response(body: bytes, *, has_places: bool = False) -> ResponseBody:
     Outputs without data are right if the request `has_places`.
     """
     may_refer = type(body) is PlacedBody
-    return wire.decode_response(body, may_refer=may_refer, has_places=has_places)
+    return decode_response(body, may_refer=may_refer, has_places=has_places)
 
 
 def size_of(body: bytes) -> int:
@@ -60,13 +67,13 @@ def blocks_of(data: bytes) -> list[Block]:
 
 
 def _references_in(body: bytes) -> list[Reference]:
-    return wire.references_in(wire.decode_response(body, has_places=True).outputs)
+    return references_in(decode_response(body, has_places=True).outputs)
 
 
 class Releases:
     """Collects blocks and sends them together. `add` is safe for threads and destructors."""
 
-    def __init__(self, send: Callable[[wire.Release], None]) -> None:
+    def __init__(self, send: Callable[[Release], None]) -> None:
         self._send = send
         self._loop = asyncio.get_running_loop()
         self._thread = threading.get_ident()
@@ -100,7 +107,7 @@ class Releases:
 
     def _send_all(self) -> None:
         for blocks in self.take():
-            self._send(wire.Release(blocks))
+            self._send(Release(blocks))
 
     def take(self) -> list[list[Block]]:
         """Return the blocks to release now, in a list for each message.
@@ -110,7 +117,7 @@ class Releases:
         taken, blocks = [], self.blocks
         while blocks:
             some: list[Block] = []
-            while blocks and len(some) < wire.MAX_RELEASED:
+            while blocks and len(some) < MAX_RELEASED:
                 some.append(blocks.popleft())
             taken.append(some)
         return taken

@@ -31,8 +31,6 @@ from zmqtriton_standard.cockpit.openapi_text import OPERATIONS, SCHEMAS
 
 _PARAMETER = re.compile(r"{(\w+)(?::(\w+))?}")
 _JSON = "application/json"
-_NO_CATEGORY = "pages"
-_FIRST_TAGS = ("inference", "openai", "health", "metadata", "statistics", "status")
 _TOKEN = "token"
 #: Maximum number of elements in an example, so that it can be read.
 _MAX_ELEMENTS = 64
@@ -121,7 +119,11 @@ class Description:
     def _tags(self) -> list[str]:
         """Return the tags of the table: usual ones first, the others in the order of routes."""
         used = dict.fromkeys(map(_tag, self._table))
-        first = [tag for tag in _FIRST_TAGS if tag in used]
+        first = [
+            tag
+            for tag in ("inference", "openai", "health", "metadata", "statistics", "status")
+            if tag in used
+        ]
         return first + [tag for tag in used if tag not in first]
 
     def _security_schemes(self) -> dict[str, Any]:
@@ -189,7 +191,7 @@ def all_operations(gateway: Gateway) -> dict[str, Operation]:
 
 
 def _tag(route: Route) -> str:
-    return route.category or _NO_CATEGORY
+    return route.category or "pages"
 
 
 def _parameter(name: str, converter: str) -> dict[str, Any]:

@@ -81,8 +81,9 @@ class Operations:
         document = await self._changes(req)
         if "count" not in document:
             raise InvalidArgument('the number of instances is missing: {"count": 2}')
-        call = {**document, "model": model}
-        resp.data = json_documents.write(await self._gateway.call("scale", call))
+        resp.data = json_documents.write(
+            await self._gateway.call("scale", {**document, "model": model})
+        )
 
     async def canary(self, req: HttpRequest, resp: falcon.asgi.Response, model: str) -> None:
         canaries = await self._gateway.call("canary.status", {"model": model})

@@ -45,7 +45,6 @@ _HEADERS = {
 }
 
 
-_TEXT_TYPE = "text/plain; charset=utf-8"
 #: Home page as plain text, for users of curl and other clients that do not ask for HTML.
 _SIGNPOST = b"""\
 This is zmqtriton, an inference server that speaks NVIDIA Triton's protocol.
@@ -77,7 +76,7 @@ class Pages:
 
     async def front(self, req: HttpRequest, resp: falcon.asgi.Response) -> None:
         if not wants_html(req.header(b"accept") or ""):
-            resp.content_type, resp.data = _TEXT_TYPE, _SIGNPOST
+            resp.content_type, resp.data = "text/plain; charset=utf-8", _SIGNPOST
             resp.set_header("Vary", "Accept")
             return
         self.send(req, resp, "front.html")
@@ -116,8 +115,7 @@ def _with_pages(gateway: Gateway, table: list[Route]) -> Sequence[Route]:
     if not gateway.settings.option("allow_web_page"):
         return ()
     whole = list(table)
-    description = Description(gateway, whole)
-    whole.append(Route("GET", "/openapi.json", "metadata", description.document))
+    whole.append(Route("GET", "/openapi.json", "metadata", Description(gateway, whole).document))
     packages = FILES.all_of(gateway.settings.offers)
     whole += Pages(DIRECTORY, *(Path(each.__path__[0]) for each in packages)).routes()
     return whole

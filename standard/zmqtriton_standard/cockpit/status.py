@@ -37,11 +37,6 @@ from zmqtriton_standard.cockpit import operations
 CATEGORY, GENERAL_CATEGORY = "status", "statistics"
 #: A log may hold what models were asked and what they know.
 LOGS, GENERAL_OF_LOGS = "logs", "logging"
-_REFUSAL_OF_LOGS = (
-    "the log may hold secrets: clients may read it where the server listens for this machine "
-    "alone, --http-address=127.0.0.1, or if a key or a token guards it: "
-    f"--http-restricted-api={LOGS}:KEY=VALUE, --tokens=FILE"
-)
 _ALL_LINES = 1 << 30
 _LARGEST = 10**15
 #: Tables of a status with a model's name in each row. A token for some models sees their rows;
@@ -136,7 +131,13 @@ class Status:
     async def logs(self, req: HttpRequest, resp: falcon.asgi.Response) -> None:
         model, limit = _text(req, "model"), int(_number(req, "lines", 100, least=1))
         if not self._may_read_logs:
-            raise falcon.HTTPForbidden(description=_REFUSAL_OF_LOGS)
+            raise falcon.HTTPForbidden(
+                description=(
+                    "the log may hold secrets: clients may read it where the server listens for "
+                    "this machine alone, --http-address=127.0.0.1, or if a key or a token guards "
+                    f"it: --http-restricted-api={LOGS}:KEY=VALUE, --tokens=FILE"
+                )
+            )
         since_s = _number(req, "since", 0)
         arguments = {
             "model": model,
@@ -358,6 +359,5 @@ def _growth(processes: Iterable[Row]) -> str:
 
 def _wait(rates: Row) -> str:
     wait_ms = rates.get("queue_ms") or 0.0
-    if wait_ms < _LONG_WAIT_MS:
-        return ""
-    return f"requests wait {wait_ms / 1e3:.1f} s for an instance"
+    is_long = wait_ms >= _LONG_WAIT_MS
+    return f"requests wait {wait_ms / 1e3:.1f} s for an instance" if is_long else ""

@@ -18,9 +18,6 @@ _zmqtriton() {{
 }}
 complete -o default -F _zmqtriton zmqtriton
 """
-_ZSH = "autoload -U +X bashcompinit && bashcompinit\n"
-_FISH_COMMAND = "complete -c zmqtriton -n __fish_use_subcommand -f -a {0}\n"
-_FISH_OPTION = "complete -c zmqtriton -l {0}\n"
 
 
 def run_completion(words: list[str]) -> int:
@@ -39,10 +36,15 @@ def run_completion(words: list[str]) -> int:
 
 def script(shell: str) -> str:
     if shell == "fish":
-        lines = [_FISH_COMMAND.format(name) for name in sorted(addons.usages())]
-        return "".join(lines + [_FISH_OPTION.format(name) for name in options.OPTIONS_BY_NAME])
+        lines = [
+            f"complete -c zmqtriton -n __fish_use_subcommand -f -a {name}\n"
+            for name in sorted(addons.usages())
+        ]
+        return "".join(
+            lines + [f"complete -c zmqtriton -l {name}\n" for name in options.OPTIONS_BY_NAME]
+        )
     text = _BASH.format(
         options=" ".join(f"--{name}" for name in options.OPTIONS_BY_NAME),
         commands=" ".join(sorted(addons.usages())),
     )
-    return _ZSH + text if shell == "zsh" else text
+    return "autoload -U +X bashcompinit && bashcompinit\n" + text if shell == "zsh" else text

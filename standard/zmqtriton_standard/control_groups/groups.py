@@ -18,7 +18,6 @@ from zmqtriton.sdk.models import Quota
 
 #: A group of systemd's is its own unless it was delegated.
 _SYSTEMD_UNITS = (".service", ".scope", ".slice")
-_DELEGATED = ("user.delegate", "trusted.delegate")
 
 
 def find_own_group(proc: Path = Path("/proc")) -> Path:
@@ -68,7 +67,7 @@ def _is_delegated(group: Path) -> bool:
     owner = group.stat().st_uid
     if owner and owner == os.geteuid():
         return True
-    return any(_has_mark(group, name) for name in _DELEGATED)
+    return any(_has_mark(group, name) for name in ("user.delegate", "trusted.delegate"))
 
 
 def _has_mark(group: Path, name: str) -> bool:

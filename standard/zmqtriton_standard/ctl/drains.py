@@ -106,8 +106,9 @@ def _follow(client: Client, model: str, instance: str) -> dict[str, Any]:
     """
     name, shown = _name(model, instance), ""
     while True:
-        arguments = {"model": model, "instance": instance}
-        state: dict[str, Any] = client.call("drain.state", arguments, Client.QUICK_TIMEOUT_S)
+        state: dict[str, Any] = client.call(
+            "drain.state", {"model": model, "instance": instance}, Client.QUICK_TIMEOUT_S
+        )
         if state["state"] not in _UNDER_WAY:
             break
         line = f"{name}: {state['state']}, {state['under_way']} under way"

@@ -119,8 +119,9 @@ def _prepare(demand: ModelEnvironment, cache: EnvironmentCache, *, verbose: bool
             raise demand.result
         if not isinstance(demand.result, Environment):
             with LiveLine(f"{demand.model}: preparing {demand.result}") as line:
-                steps = _ShownSteps(line, verbose=verbose)
-                environment = prepare_environment(demand.result, cache, steps)
+                environment = prepare_environment(
+                    demand.result, cache, _ShownSteps(line, verbose=verbose)
+                )
             result["python"] = environment.python
     except ZmqTritonError as error:
         result["error"] = error.text

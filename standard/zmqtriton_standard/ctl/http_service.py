@@ -78,16 +78,13 @@ class HttpService:
     def stream(self, path: str, body: bytes, headers: Mapping[str, str]) -> Iterator[Any]:
         """Yield the documents of a stream of events. Raises as `request` does."""
         with self._errors(), self._open(path, body, headers) as answer:
-            for line in answer:
-                if line.startswith(_DATA):
-                    yield json.loads(line[len(_DATA) :])
+            yield from (json.loads(line[len(_DATA) :]) for line in answer if line.startswith(_DATA))
 
     @contextmanager
     def _open(
         self, path: str, body: bytes | None, headers: Mapping[str, str]
     ) -> Iterator[http.client.HTTPResponse]:
-        named = {**self._headers, **headers}
-        request = urllib.request.Request(f"{self.url}{path}", body, named)
+        request = urllib.request.Request(f"{self.url}{path}", body, {**self._headers, **headers})
         try:
             with self._opener.open(request, timeout=self._timeout_s) as answer:
                 yield answer

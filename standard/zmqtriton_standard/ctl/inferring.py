@@ -117,8 +117,9 @@ def prepare(
         if words or fill:
             raise InvalidArgument("--json has a whole request: leave other inputs out")
         return PreparedRequest(document, ())
-    metadata = service.request(path).json()
-    infos = [values.TensorInfo.from_metadata(entry) for entry in metadata["inputs"]]
+    infos = [
+        values.TensorInfo.from_metadata(entry) for entry in service.request(path).json()["inputs"]
+    ]
     arrays = {} if document is None else values.read_document(document, infos)
     if words or fill or document is None:
         arrays = {**values.read_inputs(words, infos, fill=fill), **arrays}
@@ -307,9 +308,11 @@ def _print(answer: dict[str, Any]) -> None:
 def _to_document(answer: dict[str, Any]) -> dict[str, Any]:
     from zmqtriton_standard.ctl import values
 
-    outputs = [
-        {key: each[key] for key in ("name", "datatype", "shape")}
-        | {"data": values.to_json(each["data"])}
-        for each in answer.get("outputs", ())
-    ]
-    return {**answer, "outputs": outputs}
+    return {
+        **answer,
+        "outputs": [
+            {key: each[key] for key in ("name", "datatype", "shape")}
+            | {"data": values.to_json(each["data"])}
+            for each in answer.get("outputs", ())
+        ],
+    }

@@ -263,8 +263,7 @@ def find_previous(
 def known_instances(model: str, status: Document, kept: Iterable[Document]) -> Collection[str]:
     """Return the names of all instances, present or past."""
     rows = [process for process in status["processes"] if process["role"] == "stub"]
-    matches = [row for row in (*rows, *kept) if _is_meant(row, model, "")]
-    return sorted({row["instance"] for row in matches})
+    return sorted({row["instance"] for row in (*rows, *kept) if _is_meant(row, model, "")})
 
 
 def _is_meant(row: Document, model: str, instance: str) -> bool:

@@ -77,10 +77,11 @@ def chosen_form() -> str:
 
 def print_document(form: str, document: Any) -> None:
     """Print a document of JSON's types as JSON or YAML."""
-    if form == "json":
-        click.echo(json.dumps(_finite(document), indent=2))
-    else:
-        click.echo("\n".join(yaml_lines(document)))
+    click.echo(
+        json.dumps(_finite(document), indent=2)
+        if form == "json"
+        else "\n".join(yaml_lines(document))
+    )
 
 
 def _finite(document: Any) -> Any:

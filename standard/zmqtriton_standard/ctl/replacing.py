@@ -188,8 +188,7 @@ def _environment(start: Mapping[str, Any], own: Mapping[str, str]) -> dict[str, 
     kept = {name: before[name] for name in ("NOTIFY_SOCKET", "WATCHDOG_USEC") if name in before}
     if "NOTIFY_SOCKET" not in kept or not is_reload:
         own = before
-    others = {name: own[name] for name in own if name not in systemd.SERVICE_VARIABLES}
-    return others | kept
+    return {name: own[name] for name in own if name not in systemd.SERVICE_VARIABLES} | kept
 
 
 def _check(command: Sequence[str], directory: str, environment: Mapping[str, str]) -> None:

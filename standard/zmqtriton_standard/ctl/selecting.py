@@ -93,8 +93,7 @@ class _ModelName(click.ParamType):  # type: ignore[type-arg, unused-ignore]
         self, ctx: click.Context, param: click.Parameter, incomplete: str
     ) -> list[CompletionItem]:
         chosen = ctx.find_root().params
-        directory = chosen.get("runtime_directory") or ""
-        selector = ServerSelector(directory, chosen.get("server") or "")
+        selector = ServerSelector(chosen.get("runtime_directory") or "", chosen.get("server") or "")
         try:
             with selector.connect() as client:
                 index = client.call("index", {"ready": False}, timeout_s=_COMPLETE_WITHIN_S)

@@ -132,8 +132,7 @@ def _spare_per_s(
     executions, compute_ns = grown["executions"], grown["compute_ns"]
     if not instances or succeeded <= 0 or executions <= 0 or compute_ns <= 0:
         return None
-    together = succeeded / executions
-    fitting: float = instances * together / (compute_ns / succeeded / 1e9)
+    fitting: float = instances * (succeeded / executions) / (compute_ns / succeeded / 1e9)
     return max(0.0, fitting - succeeded / seconds)
 
 
@@ -257,8 +256,7 @@ def _readings(
 
 def _totals(client: Client, model: str) -> Iterator[list[Rates]]:
     """Yield the figures since the load; their rates are over the time since the server's start."""
-    up_s = max(1.0, time.time() - client.identity.started_s)
-    yield compute_rates([], _read(client, model), up_s)
+    yield compute_rates([], _read(client, model), max(1.0, time.time() - client.identity.started_s))
 
 
 def _read(client: Client, model: str) -> list[dict[str, Any]]:
@@ -271,8 +269,7 @@ def _read(client: Client, model: str) -> list[dict[str, Any]]:
     rows = [row for row in counts if model in ("", row["model"])]
     if model and not rows:
         client.check_model(model)
-        hint = f"`zmqtriton-ctl explain {model}` says why"
-        raise NotFound(f"model '{model}' is not loaded; {hint}")
+        raise NotFound(f"model '{model}' is not loaded; `zmqtriton-ctl explain {model}` says why")
     use, tokens = use_of_models(status["processes"]), _made_tokens(client.directory)
     on_gpus = _gpu_bytes(client, status["processes"])
     ready = Counter(

@@ -13,8 +13,7 @@ from typing import Any, NamedTuple
 
 import click
 
-from zmqtriton.sdk.models import asking
-from zmqtriton.sdk.models import figures as shown_figures
+from zmqtriton.sdk.models import asking, figures
 from zmqtriton.sdk.process import Client, NoServerError, ServerIdentity, ServerSelector
 from zmqtriton.sdk.wire import Unavailable
 from zmqtriton_standard.ctl.asking import exit_on_error, run_with_client
@@ -100,7 +99,7 @@ def print_status(
     now_s: float,
 ) -> None:
     places = "".join(f", {service} {place}" for service, place in server.addresses.items())
-    up = shown_figures.format_duration(now_s - server.started_s) if server.started_s else "-"
+    up = figures.format_duration(now_s - server.started_s) if server.started_s else "-"
     click.echo(f"'{server.id}', zmqtriton {server.build}, up {up}{places}: {server.ready}\n")
     table: list[Sequence[str]] = [_PROCESS, *map(_process_row, status["processes"])]
     if (terminal_width() or _WIDE_COLUMNS) < _WIDE_COLUMNS:
@@ -149,11 +148,11 @@ def _process_row(process: dict[str, Any]) -> Sequence[str]:
         f"{process['model']}:{process['version']}" if is_of_model else "",
         str(process["pid"] or "-"),
         started,
-        "-" if process["uptime_s"] is None else shown_figures.format_duration(process["uptime_s"]),
+        "-" if process["uptime_s"] is None else figures.format_duration(process["uptime_s"]),
         _state(process),
         str(process.get("restarts", "")),
-        shown_figures.format_bytes(process["memory_bytes"]),
-        "-" if process["cpu_s"] is None else shown_figures.format_duration(process["cpu_s"]),
+        figures.format_bytes(process["memory_bytes"]),
+        "-" if process["cpu_s"] is None else figures.format_duration(process["cpu_s"]),
         process.get("last_reason", ""),
     )
 
@@ -164,12 +163,14 @@ def _state(process: Mapping[str, Any]) -> str:
     state, executing_s = process.get("state", ""), process.get("executing_s", 0.0)
     if executing_s < _LONG_EXECUTION_S:
         return str(state)
-    return f"{state}, executing {shown_figures.format_duration(executing_s)}"
+    return f"{state}, executing {figures.format_duration(executing_s)}"
 
 
 def _count_row(entry: dict[str, Any]) -> Sequence[str]:
-    numbers = [str(entry[key]) for key in ("succeeded", "failed", "pending", "executions")]
-    return (f"{entry['model']}:{entry['version']}", *numbers)
+    return (
+        f"{entry['model']}:{entry['version']}",
+        *[str(entry[key]) for key in ("succeeded", "failed", "pending", "executions")],
+    )
 
 
 def _choice_row(entry: dict[str, Any]) -> Sequence[str]:
@@ -179,20 +180,18 @@ def _choice_row(entry: dict[str, Any]) -> Sequence[str]:
 
 
 def _drain_row(entry: dict[str, Any]) -> Sequence[str]:
-    name = entry.get("instance") or entry.get("model") or "the server"
-    count = "?" if entry["under_way"] is None else str(entry["under_way"])
     return (
-        name,
+        entry.get("instance") or entry.get("model") or "the server",
         entry["state"],
         entry["then"],
-        count,
-        shown_figures.format_duration(entry["seconds"]),
+        "?" if entry["under_way"] is None else str(entry["under_way"]),
+        figures.format_duration(entry["seconds"]),
     )
 
 
 def _quota_row(entry: dict[str, Any]) -> Sequence[str]:
-    figures = [entry[key] for key in ("limit", "used", "exceeded")]
-    return (entry["model"], entry["quota"], *map(_format_figure, figures))
+    numbers = [entry[key] for key in ("limit", "used", "exceeded")]
+    return (entry["model"], entry["quota"], *map(_format_figure, numbers))
 
 
 def _format_figure(figure: float | None) -> str:
@@ -202,8 +201,11 @@ def _format_figure(figure: float | None) -> str:
 
 
 def _held_row(entry: dict[str, Any]) -> Sequence[str]:
-    owner = f"{entry['model']}:{entry['version']}"
-    return f"{entry['role']} {entry['pid']}", owner, shown_figures.format_bytes(entry["bytes"])
+    return (
+        f"{entry['role']} {entry['pid']}",
+        f"{entry['model']}:{entry['version']}",
+        figures.format_bytes(entry["bytes"]),
+    )
 
 
 def _resource_row(entry: dict[str, Any]) -> Sequence[str]:
@@ -214,8 +216,7 @@ def _resource_row(entry: dict[str, Any]) -> Sequence[str]:
 
 
 def _kept_row(entry: dict[str, Any]) -> Sequence[str]:
-    is_kept = "yes" if entry["is_kept"] else "no"
-    return entry["model"], str(entry["version"]), is_kept, entry["text"]
+    return entry["model"], str(entry["version"]), "yes" if entry["is_kept"] else "no", entry["text"]
 
 
 #: The tables of a status below that of its processes: headers, and what makes a row of an entry.
@@ -291,7 +292,7 @@ def _row(client: Client) -> Sequence[str]:
     except NoServerError:
         return ("-", "-", "-", "-", "-", "-", directory, "it has not answered in time")
     places = [server.addresses.get(service, "-") for service in ("http", "grpc", "metrics")]
-    up = shown_figures.format_duration(time.time() - server.started_s)
+    up = figures.format_duration(time.time() - server.started_s)
     return (server.id, str(server.pid), up, *places, directory, server.ready)
 
 
@@ -381,8 +382,9 @@ def config(
 
 
 def _read_config(client: Client, model: str, version: int | None) -> dict[str, Any]:
-    arguments = {"model": model, "version": version or -1}
-    config: dict[str, Any] = client.call("config", arguments, timeout_s=Client.QUICK_TIMEOUT_S)
+    config: dict[str, Any] = client.call(
+        "config", {"model": model, "version": version or -1}, timeout_s=Client.QUICK_TIMEOUT_S
+    )
     if not config:
         client.check_model(model)
         what = f"version {version} of model '{model}'" if version else f"model '{model}'"

@@ -35,8 +35,7 @@ def print_table(
     if width is None:
         for row in (header, *rows):
             # a text of several lines is one here
-            cells = (logs.escape(" ".join(cell.split())) for cell in row)
-            click.echo("\t".join(cells).rstrip("\t"))
+            click.echo("\t".join(logs.escape(" ".join(cell.split())) for cell in row).rstrip("\t"))
         return
     count = _fitting_columns(header, rows, width)
     widths = _widths(header, rows, width)[:count]

@@ -46,10 +46,9 @@ def read_inputs(
         if name not in by_name:
             raise InvalidArgument(f"the model has no input '{name}'; {_expected(infos)}")
         arrays[name] = _fit(_read_value(text, by_name[name]), by_name[name])
-    missing = [info for info in infos if info.name not in arrays]
     if fill:
         make = {"zeros": _zeros, "random": _random}[fill]
-        arrays.update((info.name, make(info)) for info in missing)
+        arrays.update({info.name: make(info) for info in infos if info.name not in arrays})
     elif not arrays:
         raise InvalidArgument(f"no inputs are given (--zeros fills them); {_expected(infos)}")
     return arrays

@@ -58,8 +58,9 @@ def _why_not_ready(selector: ServerSelector, model: str, version: int, *, in_ful
     """Return why the server or model is not ready, explained if requested; "" if ready."""
     with selector.connect() as client:
         if model:
-            arguments = {"model": model, "version": version}
-            if client.call("ready", arguments, timeout_s=Client.QUICK_TIMEOUT_S):
+            if client.call(
+                "ready", {"model": model, "version": version}, timeout_s=Client.QUICK_TIMEOUT_S
+            ):
                 return ""
             if not in_full:
                 return model

@@ -196,8 +196,9 @@ GRACE_S = 1.0
 def _sum(counts: Collection[Count] | None) -> tuple[int | None, float]:
     if counts is None:
         return None, 0.0
-    under_way = sum(entry["unanswered"] + entry["sequences"] for entry in counts)
-    return under_way, max((entry["last_arrival_s"] for entry in counts), default=0.0)
+    return sum(entry["unanswered"] + entry["sequences"] for entry in counts), max(
+        (entry["last_arrival_s"] for entry in counts), default=0.0
+    )
 
 
 class ServerTarget:

@@ -234,8 +234,9 @@ def find_interpreter(named: str) -> str:
         version = _VERSIONED_NAME.fullmatch(named)
         if version is None or version.group(1) == "{}.{}".format(*interpreter.version):
             return candidate
-    missing = InternalError("; ".join([not_found_text(named), *tried]))
-    raise missing.because(Kind.INTERPRETER_MISSING, python=named)
+    raise InternalError("; ".join([not_found_text(named), *tried])).because(
+        Kind.INTERPRETER_MISSING, python=named
+    )
 
 
 def not_found_text(named: str) -> str:

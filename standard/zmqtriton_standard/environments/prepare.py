@@ -21,12 +21,6 @@ from zmqtriton.sdk.process import StepProgress
 from zmqtriton.sdk.wire import InternalError
 from zmqtriton_standard.environments import interpreters
 from zmqtriton_standard.environments.cache import ARCHIVES, BUILT, SUPPORT, EnvironmentCache
-from zmqtriton_standard.environments.interpreters import (
-    Interpreter,
-    find_interpreter,
-    probe,
-    server_interpreter,
-)
 from zmqtriton_standard.environments.reports import Reporter
 from zmqtriton_standard.environments.unpack import ArchiveLimits, environment_root, unpack
 
@@ -37,31 +31,29 @@ _LOCK_FILE = "uv.lock"
 
 
 def build_environment(
-    requirements: str, base: Interpreter, cache: EnvironmentCache, reporter: Reporter
+    requirements: str, base: interpreters.Interpreter, cache: EnvironmentCache, reporter: Reporter
 ) -> str:
     """Return the root of the environment.
 
     The environment is kept, so a load that finds it needs neither uv nor the network.
     """
     name = _digest(requirements, base)
-    tree = cache.tree_path(BUILT, name)
     if cache.is_ready(BUILT, name) and not os.access(
-        Environment.interpreter_in(str(tree)), os.X_OK
+        Environment.interpreter_in(str(cache.tree_path(BUILT, name))), os.X_OK
     ):
         cache.invalidate(BUILT, name)  # the interpreter that it was built on is gone
-    source = f"{requirements} with {base.executable}"
     return str(
         cache.get_or_create(
             BUILT,
             name,
-            source,
+            f"{requirements} with {base.executable}",
             lambda new: _install_requirements(new, requirements, base, reporter),
             reporter,
         )
     )
 
 
-def _digest(requirements: str, base: Interpreter) -> str:
+def _digest(requirements: str, base: interpreters.Interpreter) -> str:
     digest = hashlib.sha256(base.identity.encode(errors="surrogateescape"))
     for path in _requirement_files(Path(requirements), set()):
         content = path.read_bytes()
@@ -84,7 +76,7 @@ def _requirement_files(path: Path, seen: set[Path]) -> Iterator[Path]:
 
 
 def _install_requirements(
-    tree: Path, requirements: str, base: Interpreter, reporter: Reporter
+    tree: Path, requirements: str, base: interpreters.Interpreter, reporter: Reporter
 ) -> None:
     uv = interpreters.find_uv()
     if uv is None:
@@ -105,8 +97,13 @@ def _install_requirements(
         command += ["--python", python, "--output-file", exported]
         interpreters.run(command, what, reporter, directory=folder)
         requirements = exported
-    install = ["--python", python, "--requirement", requirements]
-    interpreters.install_with_uv(uv, install, what, reporter, directory=folder)
+    interpreters.install_with_uv(
+        uv,
+        ["--python", python, "--requirement", requirements],
+        what,
+        reporter,
+        directory=folder,
+    )
 
 
 # ---------------------- the modules that stubs need and the model's Python lacks
@@ -117,11 +114,10 @@ _TIMEOUT_S = 600
 _FREE_THREADED = re.compile(r"cpython-[0-9]+t")
 #: Interpreter of the server. Its pip installs for interpreters that have none, without uv.
 SERVER_PYTHON = sys.executable
-_QUIETLY = ("--no-warn-script-location", "--disable-pip-version-check", "--no-input")
 
 
 def prepare_support_directory(
-    interpreter: Interpreter, cache: EnvironmentCache, reporter: Reporter
+    interpreter: interpreters.Interpreter, cache: EnvironmentCache, reporter: Reporter
 ) -> str:
     """Return the directory of missing support modules, or "" if none is missing.
 
@@ -148,19 +144,19 @@ def prepare_support_directory(
     return str(cache.get_or_create(SUPPORT, name, source, fill, reporter))
 
 
-def _projects(interpreter: Interpreter) -> list[str]:
+def _projects(interpreter: interpreters.Interpreter) -> list[str]:
     return [_PROJECTS[module] for module in interpreter.missing_modules]
 
 
-def _kind(interpreter: Interpreter) -> str:
+def _kind(interpreter: interpreters.Interpreter) -> str:
     number = "{}.{}".format(*interpreter.version)
     name = f"{interpreter.implementation}-{number}-{interpreter.abi}-{interpreter.platform}"
     return "".join(c if c.isalnum() or c in "-._" else "_" for c in name)
 
 
-def _copy_server_packages(interpreter: Interpreter, tree: Path) -> bool:
+def _copy_server_packages(interpreter: interpreters.Interpreter, tree: Path) -> bool:
     """Copy the server's own modules, but not its other packages; False if they do not fit."""
-    own = server_interpreter()
+    own = interpreters.server_interpreter()
     if own.missing_modules or _kind(own) != _kind(interpreter):
         return False
     try:
@@ -183,7 +179,7 @@ def _copy_distribution(project: Distribution, tree: Path) -> bool:
     return copied > 0
 
 
-def _install(interpreter: Interpreter, tree: Path, reporter: Reporter) -> None:
+def _install(interpreter: interpreters.Interpreter, tree: Path, reporter: Reporter) -> None:
     failures: list[str] = []
     for install in _installers(interpreter, tree, reporter):
         try:
@@ -196,7 +192,7 @@ def _install(interpreter: Interpreter, tree: Path, reporter: Reporter) -> None:
     raise InternalError(_refusal(interpreter, failures))
 
 
-def _refusal(interpreter: Interpreter, failures: list[str]) -> str:
+def _refusal(interpreter: interpreters.Interpreter, failures: list[str]) -> str:
     text = (
         f"The Python environment of {interpreter.path} lacks the module "
         f"'{interpreter.missing_modules[0]}', which every model needs. Install it with: "
@@ -212,7 +208,7 @@ def _refusal(interpreter: Interpreter, failures: list[str]) -> str:
 
 
 def _installers(
-    interpreter: Interpreter, tree: Path, reporter: Reporter
+    interpreter: interpreters.Interpreter, tree: Path, reporter: Reporter
 ) -> Iterator[Callable[[], None]]:
     """Yield functions that install the support packages into `tree`, the best way first."""
     projects = _projects(interpreter)
@@ -228,11 +224,20 @@ def _installers(
         ([interpreter.path, "-I", "-m", "pip"], []),
         ([SERVER_PYTHON, "-m", "pip"], _tags(interpreter)),
     ):
-        command = [*pip, "install", *wheels, *_QUIETLY, *tags, *projects]
+        command = [
+            *pip,
+            "install",
+            *wheels,
+            "--no-warn-script-location",
+            "--disable-pip-version-check",
+            "--no-input",
+            *tags,
+            *projects,
+        ]
         yield partial(interpreters.run, command, what, reporter, **more)
 
 
-def _tags(interpreter: Interpreter) -> list[str]:
+def _tags(interpreter: interpreters.Interpreter) -> list[str]:
     """Return pip's options to install for another Python than its own."""
     machine = interpreter.platform.partition("-")[2].replace("-", "_")
     platforms = [f"linux_{machine}"]
@@ -244,8 +249,7 @@ def _tags(interpreter: Interpreter) -> list[str]:
     number = "{}.{}".format(*interpreter.version)
     tag = "cp" + number.replace(".", "")
     # a free-threaded Python, whose ABI has a t behind its number, takes none of the stable ABI
-    is_free_threaded = _FREE_THREADED.match(interpreter.abi)
-    abis = [f"{tag}t", "none"] if is_free_threaded else [tag, "abi3", "none"]
+    abis = [f"{tag}t", "none"] if _FREE_THREADED.match(interpreter.abi) else [tag, "abi3", "none"]
     return [
         "--python-version",
         number,
@@ -286,15 +290,15 @@ def prepare_environment(
     elif demand.kind == "archive":
         environment = _environment_at(_unpack_archive(demand.path, cache, reporter))
     else:
-        environment = Environment(find_interpreter(demand.python))
+        environment = Environment(interpreters.find_interpreter(demand.python))
     if demand.kind == "requirements":
         environment = _environment_at(
-            build_environment(demand.path, probe(environment), cache, reporter)
+            build_environment(demand.path, interpreters.probe(environment), cache, reporter)
         )
     if environment.root:
         reporter.log("I", f"Using Python execution env {environment.root}")
         _warn_of_scripts(environment.root, reporter)
-    support = prepare_support_directory(probe(environment), cache, reporter)
+    support = prepare_support_directory(interpreters.probe(environment), cache, reporter)
     return environment._replace(support_directory=support, user=demand.user)
 
 

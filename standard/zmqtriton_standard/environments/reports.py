@@ -65,8 +65,9 @@ class LifelineReporter:
         self._line.send(wire.LogLine(level, self._origin, next(self._numbers), printable(text)))
 
     def progress(self, latest: StepProgress) -> None:
-        title = printable(latest.title)
-        self._line.send(wire.PreparationProgress(self._call, title, latest.done, latest.total))
+        self._line.send(
+            wire.PreparationProgress(self._call, printable(latest.title), latest.done, latest.total)
+        )
 
 
 def printable(text: str) -> str:

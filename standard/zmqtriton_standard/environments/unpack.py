@@ -129,16 +129,15 @@ def unpack(
         ) from error
 
 
-class _CountedFile:
+class _CountedFile(NamedTuple):
     """A file that reports how much of it was read; one member may be most of the archive."""
 
-    def __init__(self, file: IO[bytes], counter: ByteCounter) -> None:
-        self._file = file
-        self._counter = counter
+    file: IO[bytes]
+    counter: ByteCounter
 
     def read(self, size: int) -> bytes:
-        piece = self._file.read(size)
-        self._counter.add(len(piece))
+        piece = self.file.read(size)
+        self.counter.add(len(piece))
         return piece
 
 

@@ -75,8 +75,9 @@ class Generate:
                 documents_written.append(document)
                 if len(documents_written) > 1:
                     break  # and the request is cancelled
-        is_one = len(documents_written) == 1
-        resp.data = documents_written[0] if is_one else error_document(_NOT_ONE)
+        resp.data = (
+            documents_written[0] if len(documents_written) == 1 else error_document(_NOT_ONE)
+        )
         resp.set_headers(admission.texts_of(await admission.reported(checked.reports)))
 
     async def generate_stream(
@@ -109,8 +110,9 @@ class Generate:
         begun_ns = now_ns()
         # before anything is refused: an answer to half a body would be lost with the connection
         text = await req.read_body(self._inference.max_input_size)
-        ask = self._ask(req, (model, version), partial(_parse, req, text), begun_ns)
-        return await self._inference.entrance.admit(ask)
+        return await self._inference.entrance.admit(
+            self._ask(req, (model, version), partial(_parse, req, text), begun_ns)
+        )
 
     def _ask(
         self,

@@ -178,9 +178,10 @@ class Sampler:
         self._history.add(time.clock_gettime(_CLOCK), server, models, _by_model(processes, usage))
 
     async def _read_models(self) -> dict[str, ModelSample] | None:
-        question = self._gateway.statistics(kind=wire.READINGS)
         try:
-            readings = await asyncio.wait_for(question, _WITHIN_S)
+            readings = await asyncio.wait_for(
+                self._gateway.statistics(kind=wire.READINGS), _WITHIN_S
+            )
         except (ZmqTritonError, asyncio.TimeoutError) as error:
             _log.debug("no sample of models: %r", error)
             return None

@@ -102,9 +102,7 @@ def gpu_memory(
     for number in filter(range(len(gpus)).__contains__, models_by_gpu):
         here = models_by_gpu[number]
         used = _used_by_process(gpus[number])
-        for pid, size in used.items():
-            if pid in models:
-                yield models[pid], number, size
+        yield from ((models[pid], number, size) for pid, size in used.items() if pid in models)
         if here and not used:
             of_each = gpus[number].used_memory()[0] // len(here)
             yield from ((model, number, of_each) for model in here)

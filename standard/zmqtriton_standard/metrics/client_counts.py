@@ -67,11 +67,12 @@ class ClientCounts(Feature):
 
     def describe(self, counts: Iterable[Mapping[str, Any]]) -> Mapping[str, Any]:
         """Return the counters of all processes together."""
-        rows = [
-            {"role": role, "counter": counter, "label": label, "count": count}
-            for (role, counter, label), count in self._totals.items()
-        ]
-        return {"clients": rows}
+        return {
+            "clients": [
+                {"role": role, "counter": counter, "label": label, "count": count}
+                for (role, counter, label), count in self._totals.items()
+            ]
+        }
 
 
 def _read_counts(figures: Mapping[str, Any]) -> dict[Key, int]:

@@ -79,8 +79,9 @@ def first_responses(all_series: list[Series]) -> Iterator[str]:
     if timed:
         yield from head(_FIRST_RESPONSE, _FIRST_RESPONSE_HELP, "histogram")
     for series in timed:
-        of = series.own["first_response"]
-        yield from histogram(_FIRST_RESPONSE, {"labels": series.labels, **of})
+        yield from histogram(
+            _FIRST_RESPONSE, {"labels": series.labels, **series.own["first_response"]}
+        )
 
 
 def render_request_times(all_series: list[Series]) -> str:

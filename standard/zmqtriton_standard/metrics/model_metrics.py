@@ -70,8 +70,7 @@ def family(
     rows = [*samples]
     if rows or not is_optional:
         yield from head(name, text, kind)
-    for labels, value in rows:
-        yield f"{name}{labels_text(**labels)} {number(value)}"
+    yield from (f"{name}{labels_text(**labels)} {number(value)}" for labels, value in rows)
 
 
 class Family(NamedTuple):

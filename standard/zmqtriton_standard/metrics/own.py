@@ -88,27 +88,28 @@ def render_models(
 def _executions(all_series: list[Series], processes: Iterable[Mapping[str, Any]]) -> Iterator[str]:
     """Return the lines that show hanging instances: the age and the usual time of executions."""
     by_version = {_key(series): series for series in all_series}
-    executing = (
-        # Prometheus has a label `instance` of its own.
-        ({**series.labels, "model_instance": process["instance"]}, process["executing_s"])
-        for process in processes
-        if process["role"] == "stub"
-        and process["pid"]
-        and (series := by_version.get((process["model"], str(process["version"]))))
-    )
     yield from _family(
         "oldest_execution_seconds",
         "Time since the oldest execution of an instance began; 0 if it executes nothing",
         "gauge",
-        executing,
-    )
-    usual = (
-        (series.labels, usual_ns / 1e9)
-        for series in all_series
-        if (usual_ns := series.own.get("usual_execution_ns", 0))
+        (
+            # Prometheus has a label `instance` of its own.
+            ({**series.labels, "model_instance": process["instance"]}, process["executing_s"])
+            for process in processes
+            if process["role"] == "stub"
+            and process["pid"]
+            and (series := by_version.get((process["model"], str(process["version"]))))
+        ),
     )
     yield from _family(
-        "usual_execution_seconds", "Mean time of the last executions", "gauge", usual
+        "usual_execution_seconds",
+        "Mean time of the last executions",
+        "gauge",
+        (
+            (series.labels, usual_ns / 1e9)
+            for series in all_series
+            if (usual_ns := series.own.get("usual_execution_ns", 0))
+        ),
     )
 
 
@@ -267,17 +268,16 @@ def _use_families(
 
 def render_refusals(all_series: list[Series]) -> str:
     """Return the text for requests that were refused because of a limit; "" without any."""
-    samples = (
-        ({**series.labels, "reason": reason}, count)
-        for series in all_series
-        for reason, count in series.own.get("refusals", {}).items()
-    )
     return text_of(
         _family(
             "model_refused_requests_total",
             "Inferences refused for a limit of the server or of the model",
             "counter",
-            samples,
+            (
+                ({**series.labels, "reason": reason}, count)
+                for series in all_series
+                for reason, count in series.own.get("refusals", {}).items()
+            ),
             is_optional=True,
         )
     )
@@ -287,7 +287,6 @@ def render_load(load: MachineLoad) -> str:
     """Return the metrics of the machine's pressure; "" if the kernel does not measure it."""
     if not load.waited_s:
         return ""
-    share = (load.last.neighbours_cpu_percent or 0.0) / 100
     return text_of(
         [
             *_family(
@@ -300,7 +299,7 @@ def render_load(load: MachineLoad) -> str:
                 "neighbours_cpu_ratio",
                 "Share of the CPU of other programs, where CPU is short [0.0 - 1.0]",
                 "gauge",
-                [({}, share)],
+                [({}, (load.last.neighbours_cpu_percent or 0.0) / 100)],
             ),
         ]
     )
@@ -326,9 +325,9 @@ def render(broker: Mapping[str, Any], status: Mapping[str, Any]) -> str:
     return text_of(
         [
             *_server_families(broker, status),
-            *_rows(_TOKENS, broker.get("tokens", ()), lambda row: {"token": row["token"]}),
-            *_rows(_RESOURCES, broker.get("resources", ()), _labels_of_resource),
-            *_rows(_QUOTAS, status.get("quotas", ()), _labels_of_quota),
+            *_rows(_TOKENS, broker.get("tokens", ()), ["token"]),
+            *_rows(_RESOURCES, broker.get("resources", ()), ["resource", "device"]),
+            *_rows(_QUOTAS, status.get("quotas", ()), ["model", "quota"]),
             *_on_demand(status.get("on_demand", {})),
             *_canaries(status.get("canaries", {})),
         ]
@@ -336,8 +335,6 @@ def render(broker: Mapping[str, Any], status: Mapping[str, Any]) -> str:
 
 
 def _server_families(broker: Mapping[str, Any], status: Mapping[str, Any]) -> Iterator[str]:
-    malformed = {"broker": broker["malformed"], "supervisor": status["malformed"]}
-    traffic = {"in": broker["received_bytes"], "out": broker["sent_bytes"]}
     shared = Counter({"ended": status.get("ended_segment_bytes", 0)})
     restarts: Counter[str] = Counter()
     for process in status["processes"]:
@@ -345,8 +342,6 @@ def _server_families(broker: Mapping[str, Any], status: Mapping[str, Any]) -> It
         restarts[process["role"]] += process.get("restarts", 0)
     server = status.get("server", {})
     build = {name: server.get(name, "") for name in ("version", "commit")}
-    lost_lines = status.get("log", {}).get("lost_lines", 0)
-    refused = "Inferences refused because the limit of concurrent requests was reached"
     families: dict[str, tuple[str, _Samples]] = {
         "silent_repositories": (
             "Model repositories that do not answer",
@@ -355,20 +350,26 @@ def _server_families(broker: Mapping[str, Any], status: Mapping[str, Any]) -> It
         "build_info": ("The version of this server", [(build, 1)]),
         "malformed_messages_total": (
             "Number of internal messages that made no sense",
-            _by("place", malformed),
+            _by("place", {"broker": broker["malformed"], "supervisor": status["malformed"]}),
         ),
         "log_lines_lost_total": (
             "Lines of the log that could not be written",
-            [({}, lost_lines)],
+            [({}, status.get("log", {}).get("lost_lines", 0))],
         ),
-        "broker_bytes_total": ("Bytes on the sockets of the broker", _by("direction", traffic)),
+        "broker_bytes_total": (
+            "Bytes on the sockets of the broker",
+            _by("direction", {"in": broker["received_bytes"], "out": broker["sent_bytes"]}),
+        ),
         "leased_blocks": (
             "Blocks of shared memory that processes hold of others",
             [({}, broker["leases"])],
         ),
         "shared_memory_bytes": ("Shared memory for tensors, by who owns it", _by("role", shared)),
         "unanswered_requests": ("Inferences that are under way", [({}, broker["unanswered"])]),
-        "refused_requests_total": (refused, [({}, broker["refused"])]),
+        "refused_requests_total": (
+            "Inferences refused because the limit of concurrent requests was reached",
+            [({}, broker["refused"])],
+        ),
         "process_restarts_total": (
             "Number of times that a dead process was replaced",
             _by("role", restarts),
@@ -417,9 +418,12 @@ def _on_demand(status: Mapping[str, Any]) -> Iterator[str]:
             "gauge",
             [({}, status["used_bytes"])],
         )
-    on_gpus = (({"gpu": str(row["gpu"])}, row["used_bytes"]) for row in status["gpus"])
     yield from _family(
-        "models_gpu_memory_bytes", "Memory of models on a GPU", "gauge", on_gpus, is_optional=True
+        "models_gpu_memory_bytes",
+        "Memory of models on a GPU",
+        "gauge",
+        (({"gpu": str(row["gpu"])}, row["used_bytes"]) for row in status["gpus"]),
+        is_optional=True,
     )
 
 
@@ -442,48 +446,46 @@ _QUOTAS = (
 def _rows(
     families: Iterable[tuple[str, str, str]],
     rows: Sequence[Mapping[str, Any]],
-    labels_of: Callable[[Mapping[str, Any]], dict[str, str]],
+    labels: Sequence[str],
 ) -> Iterator[str]:
-    """Return the text for the figures of a table; "" without rows."""
+    """Return the text for the figures of a table, by these columns; "" without rows."""
     for name, key, text in families if rows else ():
-        samples = ((labels_of(row), row[key]) for row in rows if row[key] is not None)
+        samples = (
+            ({n: "" if row[n] is None else str(row[n]) for n in labels}, row[key])
+            for row in rows
+            if row[key] is not None
+        )
         yield from _family(name, text, "counter" if name.endswith("_total") else "gauge", samples)
-
-
-def _labels_of_resource(row: Mapping[str, Any]) -> dict[str, str]:
-    device = "" if row["device"] is None else str(row["device"])
-    return {"resource": row["resource"], "device": device}
-
-
-def _labels_of_quota(row: Mapping[str, Any]) -> dict[str, str]:
-    return {"model": row["model"], "quota": row["quota"]}
 
 
 def _canaries(status: Mapping[str, Any]) -> Iterator[str]:
     """Return the text for canaries; "" if there has been none."""
     if not status.get("models"):
         return
-    weights = (
-        ({"model": row["model"], "version": str(row["canary"])}, row["weight"])
-        for row in status["models"]
-        if row["phase"] == "RUNNING"
+    yield from _family(
+        "canary_weight",
+        "Percentage of requests that a canary gets",
+        "gauge",
+        (
+            ({"model": row["model"], "version": str(row["canary"])}, row["weight"])
+            for row in status["models"]
+            if row["phase"] == "RUNNING"
+        ),
     )
     yield from _family(
-        "canary_weight", "Percentage of requests that a canary gets", "gauge", weights
-    )
-    ends = (({"model": model, "result": result}, count) for model, result, count in status["ends"])
-    yield from _family(
-        "canary_ends_total", "Canaries that were promoted or aborted", "counter", ends
-    )
-    comparisons = (
-        ({"model": model, "version": version, "result": result}, count)
-        for model, version, result, count in status["comparisons"]
+        "canary_ends_total",
+        "Canaries that were promoted or aborted",
+        "counter",
+        (({"model": model, "result": result}, count) for model, result, count in status["ends"]),
     )
     yield from _family(
         "canary_comparisons_total",
         "Requests that were copied to a canary, by result",
         "counter",
-        comparisons,
+        (
+            ({"model": model, "version": version, "result": result}, count)
+            for model, version, result, count in status["comparisons"]
+        ),
     )
 
 

@@ -20,7 +20,6 @@ from zmqtriton_standard.metrics import (
 )
 from zmqtriton_standard.metrics.gpus import Gpus
 from zmqtriton_standard.metrics.machine import Machine, MachineLoad
-from zmqtriton_standard.metrics.model_metrics import Series
 from zmqtriton_standard.metrics.processes import ModelUse
 
 #: Makes a coroutine function. Each scrape calls it, and adds its text to the metrics page.
@@ -62,7 +61,10 @@ class Scraper:
                 stat["zmqtriton"]["load_s"] = load_s
         config_of = gateway.catalogue.config_of
         stats = statistics["model_stats"]
-        all_series = [Series(stat, config_of(stat["name"], int(stat["version"]))) for stat in stats]
+        all_series = [
+            model_metrics.Series(stat, config_of(stat["name"], int(stat["version"])))
+            for stat in stats
+        ]
         page = "".join(
             (
                 exposition.render(stats, has_latencies=self._has_latencies, config_of=config_of),

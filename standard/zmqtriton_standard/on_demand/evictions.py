@@ -86,14 +86,16 @@ class ModelUsage:
     def eviction_candidates(self, kept: Collection[str]) -> list[list[str]]:
         """Return evictable models, least recently used first, each with those to evict before."""
         groups = [self.eviction_group(name) for name in self._on_demand_models()]
-        candidates = [
-            group
-            for group in groups
-            if group is not None
-            and not set(group) & set(kept)
-            and not any(map(self._is_in_grace, group))
-        ]
-        return sorted(candidates, key=lambda group: max(map(self.last_used_s, group)))
+        return sorted(
+            [
+                group
+                for group in groups
+                if group is not None
+                and not set(group) & set(kept)
+                and not any(map(self._is_in_grace, group))
+            ],
+            key=lambda group: max(map(self.last_used_s, group)),
+        )
 
     def eviction_group(self, name: str) -> list[str] | None:
         """Return the model after the ensembles that contain it; None if one of them must stay."""
@@ -175,8 +177,9 @@ class Evictor:
         self._plan = core.plan
         self._models = core.server.models
         self._budgets = budgets_of(core)
-        idle_after_s = core.policy.options_of(OnDemandOptions).unload_idle_after
-        self.usage = ModelUsage(core.plan, self._models, idle_after_s)
+        self.usage = ModelUsage(
+            core.plan, self._models, core.policy.options_of(OnDemandOptions).unload_idle_after
+        )
         self._asleep_s: dict[str, float] = {}
         #: Models with instances that may be asleep.
         self._sleepers: set[str] = set()
@@ -274,13 +277,13 @@ class Evictor:
 
     def _can_sleep(self, name: str) -> bool:
         """True if it is worthwhile to ask the model to sleep."""
-        is_early = self._plan.now_s < self._not_before_s.get(name, -math.inf)
-        return not (is_early or self._is_asleep(name))
+        return not (
+            self._plan.now_s < self._not_before_s.get(name, -math.inf) or self._is_asleep(name)
+        )
 
     def _has_woken(self, name: str) -> bool:
         """True once a woken model's memory was measured while it is idle."""
-        is_young = self._plan.now_s - self._waking_s[name] < GRACE_S
-        return not (is_young or self.usage.is_busy(name))
+        return not (self._plan.now_s - self._waking_s[name] < GRACE_S or self.usage.is_busy(name))
 
     def _forget_wake(self, name: str) -> None:
         if self._waking_s.pop(name, None) is not None:
@@ -328,8 +331,9 @@ class Evictor:
         Those hold little. If models that can sleep came first, a used one would sleep instead of an
         idle one.
         """
-        groups = self.usage.eviction_candidates(kept)
-        return sorted(groups, key=lambda group: self._is_asleep(group[-1]))
+        return sorted(
+            self.usage.eviction_candidates(kept), key=lambda group: self._is_asleep(group[-1])
+        )
 
     def _make_room(self, leaving: list[str], why: str) -> Room:
         """Let the models sleep that can; if none can, evict all. Return the models."""
@@ -395,8 +399,7 @@ class Evictor:
         sizes = self._sizes
         total = sum(sizes.values(), Sizes())
         average = Sizes({place: size // len(sizes) for place, size in total.items()})
-        needed = sum((sizes.get(n, average) for n in new), Sizes())
-        return needed, all(n in sizes for n in new)
+        return sum((sizes.get(n, average) for n in new), Sizes()), all(n in sizes for n in new)
 
     def _estimate_wake(self, name: str) -> tuple[Sizes, bool]:
         """Return the memory that a sleeping model needs to wake up, and whether it is known."""

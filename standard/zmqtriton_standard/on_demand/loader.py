@@ -351,8 +351,7 @@ class OnDemandLoader(Feature):
         while self._refreshed and not self._is_refreshing:
             refreshed, self._refreshed = self._refreshed, []
             self._is_refreshing = True
-            report = await self._counts.request()
-            self._evictions.usage.record_counts(report["counts"])
+            self._evictions.usage.record_counts((await self._counts.request())["counts"])
             if self._evictions.has_budget:
                 await self._measure_memory()
             self._is_refreshing = False
@@ -360,8 +359,9 @@ class OnDemandLoader(Feature):
                 each()
 
     async def _measure_memory(self) -> None:
-        generations = self._server.generations.values()
-        memory = await self._processes.measure(generations, self._evictions.gpus)
+        memory = await self._processes.measure(
+            self._server.generations.values(), self._evictions.gpus
+        )
         if memory.gpu_problem not in ("", self._gpu_problem):
             self._plan.log("W", f"--gpu-memory-budget has no effect: {memory.gpu_problem}")
         self._gpu_problem = memory.gpu_problem

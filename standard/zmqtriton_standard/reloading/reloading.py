@@ -137,8 +137,9 @@ class ReloadCalls(Feature):
         """
         if name := ControlCall.optional_model_name(call.arguments):
             report, model = _Report(), self._server.get_or_create_model(name)
-            renews = bool(call.arguments.get("renews"))
-            await report.of_load(model, self._server.load(name, None, renews=renews))
+            await report.of_load(
+                model, self._server.load(name, None, renews=bool(call.arguments.get("renews")))
+            )
             return report.document
         return await self._reload_listed(await self._server.list_repository())
 
@@ -178,8 +179,10 @@ class ReloadCalls(Feature):
 
 
 def _is_in_use(model: ServedModel) -> bool:
-    is_serving = any(version.is_serving for version in model.versions.values())
-    return is_serving or model.was_explicitly_loaded
+    return (
+        any(version.is_serving for version in model.versions.values())
+        or model.was_explicitly_loaded
+    )
 
 
 class _Report:

@@ -103,8 +103,7 @@ class Sleeping(Feature, HelperOwner):
     def process_ended(self, serial: int, reason: Reason, last_words: str) -> None:
         for turn in list(self._turns):
             for key in [key for key in turn.waiting if key[0] == serial]:
-                lost = Unavailable(f"'{turn.waiting.pop(key)}': {reason.text}")
-                turn.error = turn.error or lost
+                turn.error = turn.error or Unavailable(f"'{turn.waiting.pop(key)}': {reason.text}")
                 self._look_at(turn)
 
     def _look_at(self, turn: _Turn) -> None:

@@ -105,8 +105,9 @@ class Service:
         logs.configure(settings.log)
         self._sink = _sink(settings.mode, settings.file, settings.opentelemetry)
         if settings.mode == "opentelemetry":
-            path = local_service_path(bootstrap.directory, EXEMPLARS)
-            self._exemplar_socket = ExemplarSocket(path, self._exemplars)
+            self._exemplar_socket = ExemplarSocket(
+                local_service_path(bootstrap.directory, EXEMPLARS), self._exemplars
+            )
 
     def _read(self) -> bool:
         """Read some spans; False when no more are waiting."""
@@ -118,8 +119,9 @@ class Service:
                 message = wire.decode(frame)
                 if type(message) is not wire.Span or not _TRACE_CONTEXT.fullmatch(message.trace):
                     raise errors.ProtocolError("no span")
-                report = json.loads(message.details)
-                self._gathering.add(message.trace, report, len(frame), time.monotonic())
+                self._gathering.add(
+                    message.trace, json.loads(message.details), len(frame), time.monotonic()
+                )
             except (errors.ProtocolError, ValueError, TypeError, KeyError, AttributeError) as error:
                 # models may send here what they like
                 self._warn("dropped an invalid part of a trace: %s", error)

@@ -65,8 +65,9 @@ class OpenTelemetryExporter:
             self._under_way = len(batch)
             left_s = max(0.1, self._end_s - time.monotonic())
             try:
-                data = otlp.encode(batch, self._resource)
-                self._check_partial_success(self._post(data, min(_ANSWER_WITHIN_S, left_s)))
+                self._check_partial_success(
+                    self._post(otlp.encode(batch, self._resource), min(_ANSWER_WITHIN_S, left_s))
+                )
             except PostError as failure:
                 self._handle_failure(batch, failure)
                 if self._end_s < float("inf"):
@@ -152,8 +153,7 @@ class SpanBacklog:
         with self._condition:
             while not self._is_over and (wait_s := self._wait_s()) != 0:
                 self._condition.wait(wait_s)
-            count = min(len(self._spans), self._max_sent)
-            taken = [self._spans.popleft() for _ in range(count)]
+            taken = [self._spans.popleft() for _ in range(min(len(self._spans), self._max_sent))]
             self._due_s = time.monotonic() + self._delay_s
             return taken
 
@@ -174,8 +174,9 @@ class SpanBacklog:
         """Return the seconds until the next message is due; None without spans."""
         if not self._spans:
             return None
-        is_full = len(self._spans) >= self._max_sent
-        due_s = max(self._paused_until_s, 0.0 if is_full else self._due_s)
+        due_s = max(
+            self._paused_until_s, 0.0 if len(self._spans) >= self._max_sent else self._due_s
+        )
         return max(0.0, due_s - time.monotonic())
 
     def _drop(self) -> None:

@@ -40,8 +40,9 @@ class SpanConverter:
         ValueError for values that cannot be sent.
         """
         spans = [_span(root, "InferRequest", root.parent, root.marks, offset_ns)]
-        ends = [ns for span in (root, *root.children) for ns in span.marks.values()]
-        spans[0].end_time_unix_nano = offset_ns + max(ends)
+        spans[0].end_time_unix_nano = offset_ns + max(
+            ns for span in (root, *root.children) for ns in span.marks.values()
+        )
         above = [(child, root, 0) for child in root.children]
         while above:
             span, parent, parents_number = above.pop()
@@ -61,10 +62,13 @@ class SpanConverter:
             span.request_id = span.request_id or parent.request_id
         rest = {name: ns for name, ns in span.marks.items() if name not in computing}
         made = _span(span, span.model, parent.id, rest or computing, offset_ns)
-        add_attribute(made.attributes, "triton.model_name", span.model)
-        add_attribute(made.attributes, "triton.model_version", span.version)
-        add_attribute(made.attributes, "triton.trace_id", numbers[0])
-        add_attribute(made.attributes, "triton.trace_parent_id", numbers[1])
+        for key, value in (
+            ("triton.model_name", span.model),
+            ("triton.model_version", span.version),
+            ("triton.trace_id", numbers[0]),
+            ("triton.trace_parent_id", numbers[1]),
+        ):
+            add_attribute(made.attributes, key, value)
         if span.request_id:
             add_attribute(made.attributes, "triton.request_id", span.request_id)
         if not computing:

@@ -44,8 +44,9 @@ class Poster:
     def __init__(self, url: str, headers: Mapping[str, str], tls: ssl.SSLContext | None) -> None:
         self._url = _in_ascii(url)
         self._headers = dict(headers)
-        secured = urllib.request.HTTPSHandler(context=tls)
-        self._opener = urllib.request.build_opener(secured, _NoRedirection)
+        self._opener = urllib.request.build_opener(
+            urllib.request.HTTPSHandler(context=tls), _NoRedirection
+        )
 
     def __call__(
         self, data: bytes, within_s: float, headers: Mapping[str, str] | None = None
@@ -75,12 +76,15 @@ class Poster:
 
 def poster_to(destination: Destination) -> Poster:
     """Return a function that posts messages of OpenTelemetry to a collector."""
-    headers = {
-        "Content-Type": "application/x-protobuf",
-        "User-Agent": f"OTel-OTLP-Exporter-zmqtriton/{__version__}",
-        **destination.headers,
-    }
-    return Poster(destination.url, headers, destination.tls)
+    return Poster(
+        destination.url,
+        {
+            "Content-Type": "application/x-protobuf",
+            "User-Agent": f"OTel-OTLP-Exporter-zmqtriton/{__version__}",
+            **destination.headers,
+        },
+        destination.tls,
+    )
 
 
 def _in_ascii(url: str) -> str:

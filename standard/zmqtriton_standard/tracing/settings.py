@@ -130,8 +130,7 @@ class TraceSettingsFeature(Feature):
             return ""
         if settings["trace_rate"] == "0":
             return "sample rate must be non-zero"
-        is_nowhere = self._mode == "triton" and not self._file
-        return "trace file name is not given" if is_nowhere else ""
+        return "trace file name is not given" if self._mode == "triton" and not self._file else ""
 
     def forget_model(self, name: str) -> None:
         if self._model_settings.pop(name, None) is not None:
@@ -143,8 +142,9 @@ class TraceSettingsFeature(Feature):
         Without a destination there are no traces.
         """
         has_place = self._mode != "triton" or bool(self._file)
-        names = ["", *self._model_settings] if has_place else []
-        sampling = tuple(self._sampling(name) for name in names)
+        sampling = tuple(
+            self._sampling(name) for name in (["", *self._model_settings] if has_place else [])
+        )
         self._traced = {each.counter: self._traced.get(each.counter, 0) for each in sampling}
         levels = {level for each in sampling for level in each.levels}
         if self._mode == "opentelemetry" and "TENSORS" in levels:

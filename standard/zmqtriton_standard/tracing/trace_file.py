@@ -38,8 +38,7 @@ class TraceFile:
 
     def write(self, trace: RequestSpan) -> None:
         self._select_file(trace.log_frequency)
-        objects = self._objects(trace, 0)
-        text = ",".join(json.dumps(each, separators=(",", ":")) for each in objects)
+        text = ",".join(json.dumps(each, separators=(",", ":")) for each in self._objects(trace, 0))
         data = (b"," if self._end_offset > 1 else b"") + text.encode() + _END
         try:
             self._write_at(data, self._end_offset)

@@ -278,8 +278,9 @@ class LoopTurns:
         elif age_ns - self._unserved_ns() > _ENDLESS_NS and self._told_endless != begun_ns:
             self._told_endless = begun_ns
             place = _place_of(sys._current_frames().get(self._thread))
-            took_s = age_ns / 1e9
-            _log.warning("the loop of %s is at one turn for %d s: %s", self._name, took_s, place)
+            _log.warning(
+                "the loop of %s is at one turn for %d s: %s", self._name, age_ns / 1e9, place
+            )
 
     def _unserved_ns(self) -> int:
         """Return for how long the loop has had no processor since the last reading."""
@@ -290,13 +291,13 @@ class LoopTurns:
 def _place_of_another(thread: int) -> str:
     """Return the place in the code of another thread that does not wait; "" without one."""
     frames = [each for other, each in sys._current_frames().items() if other != thread]
-    busy = (each for each in frames if each.f_code.co_name not in _WAITS)
-    return _place_of(next(busy, None))
+    return _place_of(next((each for each in frames if each.f_code.co_name not in _WAITS), None))
 
 
 def _place_of(frame: Optional[FrameType]) -> str:
     """Return the innermost functions of a stack as a text; "" without a stack."""
     frames = () if frame is None else islice(traceback.walk_stack(frame), _FRAMES)
     codes = ((each.f_code, line) for each, line in frames)
-    places = (f"{c.co_name} ({os.path.basename(c.co_filename)}:{line})" for c, line in codes)
-    return " < ".join(places)
+    return " < ".join(
+        f"{c.co_name} ({os.path.basename(c.co_filename)}:{line})" for c, line in codes
+    )

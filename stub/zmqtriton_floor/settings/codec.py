@@ -45,8 +45,9 @@ def decode_some(cls: Type[T], document: str) -> T:
     """Return a NamedTuple from a document; missing fields get defaults, others are ignored."""
     values = json.loads(document)
     kinds = get_type_hints(cls)
-    fields = {key: _read(kinds[key], part, key) for key, part in values.items() if key in kinds}
-    return cls(**fields)
+    return cls(
+        **{key: _read(kinds[key], part, key) for key, part in values.items() if key in kinds}
+    )
 
 
 def _plain(value: Any) -> Any:

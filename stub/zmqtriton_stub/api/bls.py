@@ -28,15 +28,7 @@ from zmqtriton_stub import instance
 from zmqtriton_stub.api import inference
 from zmqtriton_stub.api.callers import NOBODY, find_caller
 from zmqtriton_stub.api.errors import ErrorCode, TritonError, TritonModelException
-from zmqtriton_stub.api.inference import (
-    TRITONSERVER_MEMORY_GPU,
-    InferenceRequest,
-    InferenceResponse,
-    MemoryType,
-    PreferredMemory,
-)
-from zmqtriton_stub.api.tensor import packed
-from zmqtriton_stub.api.tensor import received as received_tensor
+from zmqtriton_stub.api.tensor import packed, received_tensor
 from zmqtriton_stub.broker.bls_call import BlsCall, ReplyWithBody
 from zmqtriton_stub.broker.bls_client import BlsClient
 from zmqtriton_stub.memory import gpu
@@ -54,14 +46,17 @@ class ResponseIterator:
     """
 
     def __init__(
-        self, asker: BlsClient, question: BlsCall, preferred: PreferredMemory | None = None
+        self,
+        asker: BlsClient,
+        question: BlsCall,
+        preferred: inference.PreferredMemory | None = None,
     ) -> None:
         self._asker = asker
         self._question = question
         self._preferred = preferred
         #: One thread at a time takes the next response.
         self._lock = threading.Lock()
-        self._responses: list[InferenceResponse] = []
+        self._responses: list[inference.InferenceResponse] = []
         self._position = 0
         self._is_finished = False
 
@@ -70,7 +65,7 @@ class ResponseIterator:
             self._position = 0
         return self
 
-    def __next__(self) -> InferenceResponse:
+    def __next__(self) -> inference.InferenceResponse:
         with self._lock:
             if self._position >= len(self._responses):
                 if self._is_finished:
@@ -91,7 +86,7 @@ class ResponseIterator:
         self._asker.drop(self._question)
 
 
-def ask(request: InferenceRequest) -> InferenceResponse:
+def ask(request: inference.InferenceRequest) -> inference.InferenceResponse:
     """Send a request, and block until its single response has come."""
     asker = _asker()
     # while its own thread waits, this instance executes nothing
@@ -100,12 +95,12 @@ def ask(request: InferenceRequest) -> InferenceResponse:
     return _only_response(asker.wait(_ask(asker, request, flags)), request._preferred_memory)
 
 
-def ask_stream(request: InferenceRequest) -> ResponseIterator:
+def ask_stream(request: inference.InferenceRequest) -> ResponseIterator:
     asker = _asker()
     return ResponseIterator(asker, _ask(asker, request, 0), request._preferred_memory)
 
 
-def ask_async(request: InferenceRequest, is_stream: bool) -> Future[Any]:
+def ask_async(request: inference.InferenceRequest, is_stream: bool) -> Future[Any]:
     """Send the request now; the future gets the response.
 
     For a stream it gets the iterator when the first response has come. Raises RuntimeError if no
@@ -169,7 +164,9 @@ class Prepared(NamedTuple):
     held: list[Any]
 
 
-def _ask(asker: BlsClient, request: InferenceRequest, flags: int, notify: Any = None) -> BlsCall:
+def _ask(
+    asker: BlsClient, request: inference.InferenceRequest, flags: int, notify: Any = None
+) -> BlsCall:
     inputs = [packed(tensor) for tensor in request._inputs]
     if _takes_gpu(request._preferred_memory):
         flags |= wire.ACCEPTS_GPU
@@ -210,16 +207,16 @@ def prepare(row: wire.Request, body: wire.RequestBody, memory: TensorMemory | No
         raise InvalidArgument(str(error)) from error
 
 
-def _takes_gpu(preferred: PreferredMemory | None) -> bool:
+def _takes_gpu(preferred: inference.PreferredMemory | None) -> bool:
     """True if the outputs may stay on a GPU.
 
     A model that does not handle GPU tensors gets outputs on the CPU, unless the call prefers a
     place.
     """
-    if preferred is None or preferred.memory_type is MemoryType.DEFAULT:
+    if preferred is None or preferred.memory_type is inference.MemoryType.DEFAULT:
         here = instance.here()
         return here is not None and here.takes_gpu
-    return preferred.memory_type is TRITONSERVER_MEMORY_GPU and gpu.is_usable()
+    return preferred.memory_type is inference.TRITONSERVER_MEMORY_GPU and gpu.is_usable()
 
 
 def _placing(memory: TensorMemory, request: wire.Request, inputs: list[wire.Tensor]) -> int:
@@ -250,7 +247,9 @@ def _memory() -> TensorMemory | None:
     return None if here is None else here.memory
 
 
-def _row(request: InferenceRequest, inputs: list[wire.Tensor], flags: int) -> wire.Request:
+def _row(
+    request: inference.InferenceRequest, inputs: list[wire.Tensor], flags: int
+) -> wire.Request:
     # We cannot know whether the other model batches, so this is the batch size if it does; the
     # broker resets it otherwise.
     shape = inputs[0].shape if inputs else []
@@ -284,22 +283,26 @@ def _row(request: InferenceRequest, inputs: list[wire.Tensor], flags: int) -> wi
     return row
 
 
-def _only_response(answered: ReplyWithBody, preferred: PreferredMemory | None) -> InferenceResponse:
+def _only_response(
+    answered: ReplyWithBody, preferred: inference.PreferredMemory | None
+) -> inference.InferenceResponse:
     row, body = answered
     if not row.code and not body:
         return _failure(InternalError.number, "Unexpected empty response.")
     return _response(answered, preferred)
 
 
-def _response(answered: ReplyWithBody, preferred: PreferredMemory | None) -> InferenceResponse:
+def _response(
+    answered: ReplyWithBody, preferred: inference.PreferredMemory | None
+) -> inference.InferenceResponse:
     row, body = answered
     if row.code:
         return _failure(row.code, row.text)
     if not body:
-        return InferenceResponse()
+        return inference.InferenceResponse()
     try:
         opened = open_reply(answered, _memory(), takes_gpu=True)
-        if preferred is not None and preferred.memory_type is TRITONSERVER_MEMORY_GPU:
+        if preferred is not None and preferred.memory_type is inference.TRITONSERVER_MEMORY_GPU:
             opened = opened._replace(
                 outputs=[_on_gpu(row, preferred.device_id) for row in opened.outputs]
             )
@@ -308,9 +311,9 @@ def _response(answered: ReplyWithBody, preferred: PreferredMemory | None) -> Inf
     return response_of(opened)
 
 
-def response_of(body: wire.ResponseBody) -> InferenceResponse:
+def response_of(body: wire.ResponseBody) -> inference.InferenceResponse:
     """Return the response that arrived."""
-    response = InferenceResponse([received_tensor(tensor) for tensor in body.outputs])
+    response = inference.InferenceResponse([received_tensor(tensor) for tensor in body.outputs])
     response._parameters = body.parameters
     return response
 
@@ -336,11 +339,11 @@ def open_reply(
         note()
 
 
-def _failure(number: int, text: str) -> InferenceResponse:
+def _failure(number: int, text: str) -> inference.InferenceResponse:
     # Triton's models know no codes of these
     others = {DeadlineExceeded.code: Cancelled.code, LimitExceeded.code: Unavailable.code}
     code = from_number(number, text).code
-    return InferenceResponse(error=TritonError(text, ErrorCode[others.get(code, code)]))
+    return inference.InferenceResponse(error=TritonError(text, ErrorCode[others.get(code, code)]))
 
 
 inference.bls = sys.modules[__name__]

@@ -25,7 +25,6 @@ from zmqtriton_floor.errors import Unavailable
 from zmqtriton_floor.tensors import datatype_of
 from zmqtriton_stub.api.errors import TritonModelException
 from zmqtriton_stub.memory import gpu
-from zmqtriton_stub.memory.gpu import DeviceSpan
 
 CPU = 1
 GPU = 2
@@ -36,10 +35,6 @@ _ON_GPU = (GPU, 13)
 _UNSUPPORTED = (
     "Provided tensor is not supported. Tensor must be a DLPack capsule         or have "
     "`__dlpack__` and `__dlpack_device__` attributes"
-)
-_NOT_CONTIGUOUS = (
-    "DLPack tensor is not contiguous. Only contiguous DLPack tensors that are stored in C-Order "
-    "are supported."
 )
 
 _READ_ONLY = 1
@@ -189,7 +184,7 @@ def take(source: Any) -> Taken:
     address = (tensor.data or 0) + tensor.byte_offset
     if tensor.device_type in _ON_GPU:
         size = count_elements(shape) * dtype.itemsize
-        return Taken(datatype, DeviceSpan(tensor.device_id, address, size, owner), shape)
+        return Taken(datatype, gpu.DeviceSpan(tensor.device_id, address, size, owner), shape)
     is_read_only = kind.structure is _Versioned and bool(managed.flags & _READ_ONLY)
     owner.__array_interface__ = {
         "version": 3,
@@ -249,7 +244,10 @@ def _check_order(shape: Sequence[int], strides: Sequence[int] | None) -> None:
     expected = 1
     for size, stride in zip(reversed(shape), reversed(strides)):
         if size != 1 and stride != expected:
-            raise TritonModelException(_NOT_CONTIGUOUS)
+            raise TritonModelException(
+                "DLPack tensor is not contiguous. Only contiguous DLPack tensors that are stored "
+                "in C-Order are supported."
+            )
         expected *= size
 
 
@@ -285,7 +283,7 @@ def give(array: Any, datatype: int, max_version: Any = None, *, keeper: Any = No
 
 
 def give_span(
-    span: DeviceSpan,
+    span: gpu.DeviceSpan,
     datatype: int,
     shape: Sequence[int],
     max_version: Any = None,
@@ -294,7 +292,7 @@ def give_span(
 ) -> Any:
     """Return a capsule over GPU memory, which it keeps alive, as it does the keeper."""
     if keeper is not None:
-        span = DeviceSpan(span.gpu, span.address, span.size, (span, keeper))
+        span = gpu.DeviceSpan(span.gpu, span.address, span.size, (span, keeper))
     dtype = np.dtype(_MASKS.get(datatype) or BY_NUMBER[datatype].numpy)
     return _unmasked(_driver().give(span, dtype, tuple(shape), max_version), datatype)
 

@@ -8,7 +8,7 @@ import traceback
 from typing import Any, Set, Tuple
 
 from zmqtriton_floor import errors, withheld
-from zmqtriton_floor.reasons import Kind, Reason
+from zmqtriton_floor.reasons import Kind, Reason, own_frame
 
 _LIBRARY = os.path.dirname(os.__file__)
 _STUB = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
@@ -28,8 +28,6 @@ _MAX_FRAMES = 10
 _Frame = Tuple[str, int, str]
 #: The part of an exception's first line that is a value of its reason.
 _MAX_MESSAGE = 1024
-#: The folder of installed libraries, also in an environment below the model's directory.
-_PACKAGES = f"{os.sep}site-packages{os.sep}"
 #: The limit of the wire's type Text.
 _MAX_TEXT = 1 << 16
 #: The text for a request whose client has left.
@@ -133,7 +131,8 @@ def reason_of(error: BaseException) -> Reason:
     text = describe(error)
     if _is_complaint(error):
         return Reason.of(Kind.OTHER, text)
-    file, line, function = _own_frame(_all_frames(error))
+    frames = _all_frames(error)
+    file, line, function = own_frame(frames) if frames else ("", 0, "")
     return Reason.of(
         Kind.EXCEPTION,
         text,
@@ -143,18 +142,6 @@ def reason_of(error: BaseException) -> Reason:
         line=line,
         function=function,
     )
-
-
-def _own_frame(frames: list[_Frame]) -> _Frame:
-    """Return the innermost frame that is the model's own, and not of a library that it calls."""
-    if not frames:
-        return ("", 0, "")
-    directory = os.path.join(os.path.dirname(frames[-1][0]), "")
-    for frame in frames:
-        inside = frame[0][len(directory) - 1 :]
-        if frame[0].startswith(directory) and _PACKAGES not in inside:
-            return frame
-    return frames[-1]
 
 
 def _message(error: BaseException) -> str:

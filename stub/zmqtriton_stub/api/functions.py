@@ -56,8 +56,7 @@ def numpy_to_triton_type(data_type: Any) -> int | None:
     """Return Triton's number for a type or dtype of numpy, or None."""
     if data_type == np.bytes_:
         data_type = np.object_
-    numbers = (d.number for d in DATATYPES if d.numpy is not None and data_type == d.numpy)
-    return next(numbers, None)
+    return next((d.number for d in DATATYPES if d.numpy is not None and data_type == d.numpy), None)
 
 
 def serialize_byte_tensor(input_tensor: Any) -> Any:

@@ -12,8 +12,7 @@ from typing import Any, Iterable, NamedTuple, Sequence
 from zmqtriton_floor import wire
 from zmqtriton_stub.api.callers import ResponseSender, ServedRequest
 from zmqtriton_stub.api.errors import TritonError, TritonModelException, text_of
-from zmqtriton_stub.api.tensor import Tensor
-from zmqtriton_stub.api.tensor import received as received_tensor
+from zmqtriton_stub.api.tensor import Tensor, received_tensor
 
 TRITONSERVER_REQUEST_RELEASE_ALL = 1
 TRITONSERVER_REQUEST_RELEASE_RESCHEDULE = 2

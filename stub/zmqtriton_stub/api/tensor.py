@@ -123,11 +123,11 @@ class Tensor:
             raise TritonModelException(_NAMELESS)
         taken = dlpack.take(tensor)
         if type(taken.array) is DeviceSpan:
-            return received(wire.Tensor(name, taken.datatype, taken.shape, taken.array))
+            return received_tensor(wire.Tensor(name, taken.datatype, taken.shape, taken.array))
         if taken.datatype not in WITHOUT_NUMPY:
             return Tensor(name, taken.array)
         flat: Any = taken.array.reshape(-1).view(np.uint8)
-        return received(
+        return received_tensor(
             wire.Tensor(name, taken.datatype, list(taken.array.shape), memoryview(flat))
         )
 
@@ -183,7 +183,7 @@ def _make_array(dims: tuple[int, ...], kind: Any) -> Any:
     return np.empty(dims, kind)
 
 
-def received(row: wire.Tensor, _new: Any = Tensor.__new__) -> Tensor:
+def received_tensor(row: wire.Tensor, _new: Any = Tensor.__new__) -> Tensor:
     """Return the tensor that arrived; Tensor() itself is for models."""
     tensor: Tensor = _new(Tensor)
     tensor._name, tensor._datatype, tensor._shape, tensor._data = row

@@ -264,8 +264,9 @@ class BlsClient:
 
     def _grant(self, question: BlsCall, responses: int) -> None:
         question.granted, question.granted_s = responses, time.monotonic()
-        grant = wire.StreamAck(self._bootstrap.serial, question.row.id, responses)
-        self.line.outgoing.append(wire.StreamAcks([grant]))
+        self.line.outgoing.append(
+            wire.StreamAcks([wire.StreamAck(self._bootstrap.serial, question.row.id, responses)])
+        )
 
     def _grant_again(self, question: BlsCall, row: wire.Reply) -> None:
         """Repeat the last grant if the other model asks for it: a broker may have lost it.

@@ -14,7 +14,6 @@ from typing import Any, Callable
 from zmqtriton_floor import wire
 from zmqtriton_floor.arena import held
 from zmqtriton_floor.errors import ProtocolError, Unavailable
-from zmqtriton_floor.wire import ANSWERS_WAIT, SEQUENCE_OVER, Execute, decode
 from zmqtriton_stub.broker.line import BrokerLine
 from zmqtriton_stub.broker.unconfirmed_answers import UnconfirmedAnswers
 from zmqtriton_stub.execution.response_counts import ResponseCounter
@@ -28,7 +27,6 @@ from zmqtriton_stub.execution.streams import OpenStream, Publisher, coalesce
 from zmqtriton_stub.instance import StubInstance
 from zmqtriton_stub.watch import Watch
 
-_RESCHEDULED = "the broker died before the rescheduled request could be executed again"
 #: Time that sent messages get to be read by their receivers when the connection is closed.
 _LINGER_MS = 1000
 #: After this time a connection that ended before the broker's welcome is made again.
@@ -115,8 +113,7 @@ class BrokerConnection:
 
         Otherwise None: a broker that has sent a welcome notices the end of a connection itself.
         """
-        is_ended = self.line.dealer is not None and self.line.descriptor < 0
-        if self.epoch >= 0 or not is_ended:
+        if self.epoch >= 0 or self.line.dealer is None or self.line.descriptor >= 0:
             return None
         return self.line.changed_s + _RECONNECT_AFTER_S
 
@@ -157,7 +154,10 @@ class BrokerConnection:
             if isinstance(stream, OpenStream):
                 outgoing.appendleft(stream.doubt(unsent.get(stream.route)))
         for pending in [p for p in self.pending.values() if p.is_rescheduled]:
-            pending.fail(_RESCHEDULED, Unavailable.number)  # what has run is not begun anew
+            pending.fail(
+                "the broker died before the rescheduled request could be executed again",
+                Unavailable.number,
+            )  # what has run is not begun anew
             pending.leave_inputs()
 
     def _introduction(self, hello: wire.Hello) -> list[list[bytes]]:
@@ -254,19 +254,19 @@ class BrokerConnection:
     def take(self, frames: list[bytes]) -> bool:
         """Take a message; True if it brought a batch."""
         try:
-            message = decode(frames[0])
+            message = wire.decode(frames[0])
         except ProtocolError:
             self.malformed += 1
             return False
         kind = type(message)
-        if kind is not Execute or not 0 < len(message.requests) == len(frames) - 1:
+        if kind is not wire.Execute or not 0 < len(message.requests) == len(frames) - 1:
             self._take_word(kind, message)
             return False
         works, released = message
         instance, every, answered = self.instance, self.pending, self.answered
         if released and instance.memory is not None:
             instance.memory.arena.leases.take_back(instance.memory.own(released))
-        dry_ns, is_read = self.line.dry_ns, not works[0].flags & ANSWERS_WAIT
+        dry_ns, is_read = self.line.dry_ns, not works[0].flags & wire.ANSWERS_WAIT
         if is_read and dry_ns >= answered.look_at_ns:
             with state_lock:
                 answered.note_message(dry_ns)
@@ -274,7 +274,7 @@ class BrokerConnection:
         batches: list[RequestBatch] = []
         for work, body in zip(works, frames[1:]):
             number, peer, own_id, flags, _, _, _, _, _ = work
-            if flags & SEQUENCE_OVER:
+            if flags & wire.SEQUENCE_OVER:
                 self._forget_sequence(work)
                 continue
             route = peer, own_id

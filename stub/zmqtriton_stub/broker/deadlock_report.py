@@ -56,14 +56,16 @@ class DeadlockReport:
     # ------------------------------------------------------------ coroutines
 
     def _main_loop(self) -> Any:
-        running = (
-            loop
-            for loop in (self._model.event_loop, *self._watch.loops)
-            if loop is not None
-            and loop.is_running()
-            and getattr(loop, "_thread_id", None) == self._main
+        return next(
+            (
+                loop
+                for loop in (self._model.event_loop, *self._watch.loops)
+                if loop is not None
+                and loop.is_running()
+                and getattr(loop, "_thread_id", None) == self._main
+            ),
+            None,
         )
-        return next(running, None)
 
     def _of_loop(self, loop: Any, asyncio: Any) -> list[wire.WaitEdge]:
         timers = getattr(loop, "_scheduled", None)
@@ -74,8 +76,9 @@ class DeadlockReport:
         if None in of_task.values():
             return []
         if self._model.slots > 1:
-            tasks = self._executions.tasks.items()
-            calls = [(number, of_task.get(task)) for number, task in list(tasks)]
+            calls = [
+                (number, of_task.get(task)) for number, task in list(self._executions.tasks.items())
+            ]
             return [row for number, questions in calls for row in _awaits(number, questions)]
         return _awaits(0, set().union(*of_task.values()))  # type: ignore[arg-type]
 

@@ -17,7 +17,6 @@ from typing import Any, Callable, Iterator, List, Protocol, Sequence
 
 from zmqtriton_floor import metrics, wire
 from zmqtriton_floor.errors import Unavailable, ZmqTritonError, from_number
-from zmqtriton_floor.metrics import COUNTER, GAUGE, HISTOGRAM
 
 #: One change as the broker reads it.
 Row = List[Any]
@@ -117,7 +116,7 @@ class Observed(Measured):
         return ["observed", self.number, self._counts, self.value]
 
 
-_KINDS = {COUNTER: Measured, GAUGE: Gauged, HISTOGRAM: Observed}
+_KINDS = {metrics.COUNTER: Measured, metrics.GAUGE: Gauged, metrics.HISTOGRAM: Observed}
 
 
 class LinkToBroker(Protocol):
@@ -316,8 +315,7 @@ class ModelMetrics:
         for measured in list(self._metrics.values()):
             rows += [measured.begin(), measured.whole()]
         yield from _messages(rows)
-        for question in list(self._open.values()):
-            yield [wire.encode(question.call)]
+        yield from ([wire.encode(question.call)] for question in list(self._open.values()))
 
     def answered(self, answer: wire.CallResult) -> None:
         question = self._open.get(answer.id)

@@ -15,7 +15,6 @@ from typing import Any
 
 import numpy as np
 
-from zmqtriton_floor import wire
 from zmqtriton_floor.datatypes import BY_NUMBER, count_elements
 from zmqtriton_floor.errors import (
     Cancelled,
@@ -26,7 +25,21 @@ from zmqtriton_floor.errors import (
 )
 from zmqtriton_floor.execution_progress import ProgressView
 from zmqtriton_floor.signature import Signature
-from zmqtriton_floor.wire import MAX_HEADER_BYTES, Results, decode_request, encode_rows
+from zmqtriton_floor.wire import (
+    BROKER,
+    MAX_HEADER_BYTES,
+    PADDING,
+    UNCHECKED,
+    UNREAD_STRINGS,
+    Executed,
+    RequestBody,
+    RequestKey,
+    Results,
+    Tensor,
+    decode_request,
+    encode,
+    encode_rows,
+)
 from zmqtriton_stub import instance as this_process
 from zmqtriton_stub import request_log
 from zmqtriton_stub.api.callers import served
@@ -45,7 +58,6 @@ from zmqtriton_stub.execution.responses import (
     RequestBatch,
     state_lock,
 )
-from zmqtriton_stub.instance import StubInstance
 from zmqtriton_stub.memory.growth import GrowthWatch
 from zmqtriton_stub.memory.tensor_forwarding import check_placed
 from zmqtriton_stub.model import NoRoomToWakeError, PythonModel, Responses
@@ -55,12 +67,8 @@ _now_ns = time.monotonic_ns
 _LOOK_EVERY_NS = 1_000_000
 
 #: Flags of requests whose inputs no other process has checked, or not all of them.
-_TO_CHECK = wire.UNCHECKED | wire.UNREAD_STRINGS
+_TO_CHECK = UNCHECKED | UNREAD_STRINGS
 _NO_RESPONSE = str(no_response(None))
-_NOT_ITERATIVE = (
-    "Request is released with TRITONSERVER_REQUEST_RELEASE_RESCHEDULE, while the model is not "
-    "configured to handle such a flag."
-)
 
 
 class Executions:
@@ -68,7 +76,7 @@ class Executions:
 
     def __init__(
         self,
-        instance: StubInstance,
+        instance: this_process.StubInstance,
         model: PythonModel,
         link: BrokerConnection,
         progress: ProgressView,
@@ -191,7 +199,7 @@ class Executions:
         if not self._is_free_at_once:
             self._leave(batch, routes)
         elif routes:
-            self._link.send([wire.encode(wire.Results([], [], routes))])
+            self._link.send([encode(Results([], [], routes))])
 
     def _complain(self, batch: RequestBatch, error: BaseException) -> None:
         """Log the error, as Triton does, and send no answer.
@@ -257,15 +265,18 @@ class Executions:
             )
         if self._instance.is_iterative:
             return
-        text = self._instance.report_failure(_NOT_ITERATIVE)
+        text = self._instance.report_failure(
+            "Request is released with TRITONSERVER_REQUEST_RELEASE_RESCHEDULE, while the model is "
+            "not configured to handle such a flag."
+        )
         pending.wants_again = False
         if not self._instance.is_decoupled:
             batch.answers += pending.fail(text)
 
-    def _reschedule(self, batch: RequestBatch) -> list[wire.RequestKey]:
+    def _reschedule(self, batch: RequestBatch) -> list[RequestKey]:
         """Return the requests to be executed once more; none if the model may not ask for it."""
         return [
-            wire.RequestKey(*pending.route)
+            RequestKey(*pending.route)
             for pending in batch
             if pending.wants_again and pending.reschedule()
         ]
@@ -281,7 +292,7 @@ class Executions:
             if not pending.is_answered:
                 batch.answers += pending.fail(text, number)
 
-    def _leave(self, batch: RequestBatch, rescheduled: list[wire.RequestKey]) -> None:
+    def _leave(self, batch: RequestBatch, rescheduled: list[RequestKey]) -> None:
         """Leave the instance free for another batch."""
         for pending in batch:
             if pending.blocks and pending.is_answered:  # and nothing of ours reads them any more
@@ -305,7 +316,7 @@ class Executions:
             link.put(frames)
         else:
             self._put_in_parts(
-                Results(outcomes, [wire.Executed(number, *times)], rescheduled), frames[1:]
+                Results(outcomes, [Executed(number, *times)], rescheduled), frames[1:]
             )
         # batches that are here already may be short, and a look costs as much as one of them
         takes = not link.batches or done_ns >= self._look_at_ns
@@ -328,7 +339,7 @@ class Executions:
 
     def _put_in_parts(self, results: Results, bodies: list[bytes]) -> None:
         """Queue results that may have too many and too long error texts for one message."""
-        header = wire.encode(results)
+        header = encode(results)
         if len(header) <= MAX_HEADER_BYTES or len(bodies) < 2:
             self._link.put([header, *bodies])
             return
@@ -346,7 +357,7 @@ class Executions:
             request_log.released(self._instance, batch.ids)
 
 
-def _requests(batch: RequestBatch, instance: StubInstance) -> list[InferenceRequest]:
+def _requests(batch: RequestBatch, instance: this_process.StubInstance) -> list[InferenceRequest]:
     """Return the batch as the model sees it; requests that do not decode or fit are answered."""
     requests, memory, is_traced = [], instance.memory, False
     for pending in batch:
@@ -361,7 +372,7 @@ def _requests(batch: RequestBatch, instance: StubInstance) -> list[InferenceRequ
             request_id, parameters, pending.outputs, inputs, pending.places = body
             pending.request_id = request_id
             if memory is not None:
-                if flags & wire.UNCHECKED:
+                if flags & UNCHECKED:
                     check_placed(inputs, flags)
                     # only frontends lend the memory of clients
                     pending.places = () if work.peer else pending.places
@@ -374,11 +385,7 @@ def _requests(batch: RequestBatch, instance: StubInstance) -> list[InferenceRequ
             if flags & _TO_CHECK and instance.signature is not None:
                 count = len(inputs) - instance.controls
                 _check(pending, body._replace(inputs=inputs[:count]), instance.signature)
-            if (
-                instance.states is not None
-                or instance.reshaping is not None
-                or flags & wire.PADDING
-            ):
+            if instance.states is not None or instance.reshaping is not None or flags & PADDING:
                 inputs = _for_model(pending, inputs, batch, instance)
         except ZmqTritonError as error:
             batch.answers += pending.fail(error.text, error.number)
@@ -390,10 +397,13 @@ def _requests(batch: RequestBatch, instance: StubInstance) -> list[InferenceRequ
 
 
 def _for_model(
-    pending: OpenRequest, inputs: list[wire.Tensor], batch: RequestBatch, instance: StubInstance
-) -> list[wire.Tensor]:
+    pending: OpenRequest,
+    inputs: list[Tensor],
+    batch: RequestBatch,
+    instance: this_process.StubInstance,
+) -> list[Tensor]:
     """Return the inputs with zeros, in the model's shapes, and with states."""
-    if pending.work.flags & wire.PADDING:
+    if pending.work.flags & PADDING:
         inputs = [_zeros(tensor) for tensor in inputs]
     if instance.reshaping is not None:
         inputs = instance.reshaping.for_model(inputs)
@@ -402,7 +412,7 @@ def _for_model(
     return inputs
 
 
-def _zeros(tensor: wire.Tensor) -> wire.Tensor:
+def _zeros(tensor: Tensor) -> Tensor:
     """Return the tensor with zeros for missing data; an empty string has four zeros."""
     if tensor.data:
         return tensor
@@ -410,12 +420,12 @@ def _zeros(tensor: wire.Tensor) -> wire.Tensor:
     return tensor._replace(data=np.zeros(size, np.uint8).data)
 
 
-def _check(pending: OpenRequest, body: wire.RequestBody, signature: Signature) -> None:
+def _check(pending: OpenRequest, body: RequestBody, signature: Signature) -> None:
     """Raise InvalidArgument if a model's or ensemble's request does not fit this model."""
     try:
         signature.check(body)
     except InvalidArgument as error:
-        if pending.work.peer == wire.BROKER or not pending.work.flags & wire.UNCHECKED:
+        if pending.work.peer == BROKER or not pending.work.flags & UNCHECKED:
             raise
         where = f"Model {signature.model} - Error when running inference: "
         raise InvalidArgument(where + error.text) from None

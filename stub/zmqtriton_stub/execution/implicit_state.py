@@ -14,12 +14,10 @@ import numpy as np
 
 from zmqtriton_floor import wire
 from zmqtriton_floor.datatypes import BY_CONFIG_NAME, BY_NUMBER, Datatype, count_elements
-from zmqtriton_floor.wire import Tensor
 from zmqtriton_stub.api.callers import ServedRequest
 from zmqtriton_stub.api.inference import InferenceResponse
 from zmqtriton_stub.api.tensor import packed
 from zmqtriton_stub.memory import gpu
-from zmqtriton_stub.memory.gpu import DeviceSpan
 
 _FOLDER = "initial_state"
 
@@ -30,7 +28,7 @@ class _State(NamedTuple):
     input: str
     output: str
     #: The initial value of a sequence.
-    first: Tensor
+    first: wire.Tensor
     #: The model may write into what is kept, in place of giving another tensor.
     is_shared: bool
 
@@ -52,14 +50,14 @@ class States:
         #: The datatypes of its states as outputs.
         self.outputs = {name: state.first.datatype for name, state in self._by_output.items()}
         #: The current states of sequences, by input.
-        self.sequences: dict[wire.Correlation, dict[str, Tensor]] = {}
+        self.sequences: dict[wire.Correlation, dict[str, wire.Tensor]] = {}
 
     def __bool__(self) -> bool:
         return bool(self._states)
 
     def give(
-        self, pending: ServedRequest, inputs: list[Tensor], batch: Iterable[ServedRequest]
-    ) -> list[Tensor]:
+        self, pending: ServedRequest, inputs: list[wire.Tensor], batch: Iterable[ServedRequest]
+    ) -> list[wire.Tensor]:
         """Return the inputs followed by the states of the sequence.
 
         A client's tensors with names of states are dropped. `batch` has all requests that are
@@ -74,7 +72,7 @@ class States:
             for name, state in self._states.items()
         ]
 
-    def _blanks(self, batch: Iterable[ServedRequest]) -> list[Tensor]:
+    def _blanks(self, batch: Iterable[ServedRequest]) -> list[wire.Tensor]:
         """Return the states of a slot without a request: zeros.
 
         As in Triton they have the shapes of another request's, so that all fit into one batch.
@@ -86,7 +84,7 @@ class States:
             for tensor in (kept[name] for name in self._states)
         ]
 
-    def _of(self, pending: ServedRequest) -> dict[str, Tensor]:
+    def _of(self, pending: ServedRequest) -> dict[str, wire.Tensor]:
         """Return the states of a request's sequence before its execution, and store new ones."""
         kept = self._kept(pending)
         if kept is None:
@@ -95,7 +93,7 @@ class States:
                 self.sequences[pending.work.correlation] = kept
         return kept
 
-    def _kept(self, pending: ServedRequest) -> dict[str, Tensor] | None:
+    def _kept(self, pending: ServedRequest) -> dict[str, wire.Tensor] | None:
         """Return the states that a request continues; None if its sequence begins with it."""
         if self._is_iterative:  # which is a sequence by itself
             return pending.states
@@ -103,7 +101,7 @@ class States:
             return None
         return self.sequences.get(pending.work.correlation)
 
-    def _begin(self) -> dict[str, Tensor]:
+    def _begin(self) -> dict[str, wire.Tensor]:
         return {
             name: state.first._replace(data=bytearray(state.first.data))
             if state.is_shared
@@ -111,9 +109,11 @@ class States:
             for name, state in self._states.items()
         }
 
-    def changes(self, pending: ServedRequest, response: InferenceResponse) -> dict[str, Tensor]:
+    def changes(
+        self, pending: ServedRequest, response: InferenceResponse
+    ) -> dict[str, wire.Tensor]:
         """Return the states that this response changes, by input."""
-        changed: dict[str, Tensor] = {}
+        changed: dict[str, wire.Tensor] = {}
         if pending.states is None or response._error is not None:
             return changed
         for tensor in response._output_tensors:
@@ -136,19 +136,19 @@ class States:
 
 def changed_states(
     states: States | None, pending: ServedRequest, response: InferenceResponse | None
-) -> dict[str, Tensor]:
+) -> dict[str, wire.Tensor]:
     """Return the states of the request's sequence to keep when this response leaves."""
     return {} if states is None or response is None else states.changes(pending, response)
 
 
-def keep_states(pending: ServedRequest, changes: dict[str, Tensor]) -> None:
+def keep_states(pending: ServedRequest, changes: dict[str, wire.Tensor]) -> None:
     if pending.states is not None:
         pending.states.update(changes)
 
 
 def _copied(data: Any) -> bytes:
     """Return a copy: the model may write to its output later, and inputs have other owners."""
-    return bytes(gpu.downloaded(data) if type(data) is DeviceSpan else data)
+    return bytes(gpu.downloaded(data) if type(data) is gpu.DeviceSpan else data)
 
 
 def _kept(data: Any, kept: bytearray) -> bytearray:
@@ -163,7 +163,7 @@ def _kept(data: Any, kept: bytearray) -> bytearray:
 def _read(entry: dict[str, Any], directory: str, *, is_batching: bool) -> _State:
     name, datatype = entry["input_name"], BY_CONFIG_NAME[entry["data_type"]]
     shape = [1] * is_batching + [max(1, dim) for dim in entry.get("dims") or []]
-    first = Tensor(name, datatype.number, shape, _zeros(datatype, shape))
+    first = wire.Tensor(name, datatype.number, shape, _zeros(datatype, shape))
     for initial in entry.get("initial_state") or []:
         shape = [1] * is_batching + list(initial.get("dims") or [])
         first = first._replace(shape=shape, data=_zeros(datatype, shape))

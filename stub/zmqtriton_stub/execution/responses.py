@@ -25,7 +25,6 @@ from zmqtriton_stub.broker.model_metrics import LinkToBroker
 from zmqtriton_stub.broker.unconfirmed_answers import UnconfirmedAnswers
 from zmqtriton_stub.execution.implicit_state import changed_states, keep_states
 from zmqtriton_stub.execution.response_counts import ResponseCounter
-from zmqtriton_stub.instance import StubInstance
 from zmqtriton_stub.memory.tensor_forwarding import ForwardedTensor
 
 #: A row of Results and its body.
@@ -41,7 +40,7 @@ state_lock = threading.RLock()
 class ResponseLink(LinkToBroker, Protocol):
     """The connection to the broker, as seen by a request."""
 
-    instance: StubInstance
+    instance: this_process.StubInstance
     #: Every request without a final outcome, by peer and id.
     pending: dict[tuple[int, int], Any]
     #: Answers that the broker may not have passed on yet.

@@ -370,8 +370,9 @@ class OpenStream(OpenRequest):
     def _patient_until(self, begun_s: float) -> float:
         if not _sender.has_many:
             return max(begun_s, self._heard_s) + _PATIENCE_S
-        moving_s = min(self._heard_s + _MOVING_S, begun_s + _PATIENCE_S)
-        return max(begun_s + _SHARED_PATIENCE_S, moving_s)
+        return max(
+            begun_s + _SHARED_PATIENCE_S, min(self._heard_s + _MOVING_S, begun_s + _PATIENCE_S)
+        )
 
 
 class Publisher:
@@ -441,8 +442,10 @@ class Publisher:
 
 def frames(answers: list[OutcomeWithBody]) -> list[bytes]:
     """Return the frames of one message with all responses."""
-    header = wire.encode(wire.Results([outcome for outcome, _ in answers], []))
-    return [header, *[body for _, body in answers]]
+    return [
+        wire.encode(wire.Results([outcome for outcome, _ in answers], [])),
+        *[body for _, body in answers],
+    ]
 
 
 def coalesce(first: OutcomeWithBody, waiting: deque[Any]) -> list[OutcomeWithBody]:

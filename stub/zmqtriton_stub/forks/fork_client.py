@@ -139,8 +139,9 @@ class ForkedMetrics:
         return self._make("family", name, description, kind)
 
     def add(self, family: int, kind: int, labels: dict[str, str], buckets: list[float]) -> Measured:
-        number = self._make("metric", family, kind, labels, buckets)
-        return Measured(number, family, labels, buckets)
+        return Measured(
+            self._make("metric", family, kind, labels, buckets), family, labels, buckets
+        )
 
     def _make(self, verb: str, *arguments: Any) -> int:
         number = int(self._line.call(verb, json.dumps(arguments)))

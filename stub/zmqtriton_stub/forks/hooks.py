@@ -15,7 +15,6 @@ from zmqtriton_stub.api.inference import sender_lock
 from zmqtriton_stub.execution.responses import state_lock
 from zmqtriton_stub.forks.fork_client import ForkClient, ForkedBlsClient
 from zmqtriton_stub.forks.relay import Relay
-from zmqtriton_stub.instance import StubInstance
 from zmqtriton_stub.memory.tensor_memory import TensorMemory
 
 #: Time to wait for each lock. Locks are held for a few steps, and longer only by a thread that is
@@ -27,7 +26,7 @@ class Forks:
     """The steps of an instance before each fork, and on both sides after it."""
 
     def __init__(
-        self, instance: StubInstance, bootstrap: wire.Bootstrap, memory: TensorMemory
+        self, instance: this_process.StubInstance, bootstrap: wire.Bootstrap, memory: TensorMemory
     ) -> None:
         self._instance = instance
         self._bootstrap = bootstrap

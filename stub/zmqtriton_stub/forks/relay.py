@@ -40,10 +40,6 @@ from zmqtriton_stub.instance import StubInstance
 
 #: Verbs of calls that the supervisor answers.
 _CONTROL = frozenset({"load", "unload", "ready"})
-_NO_CONTROL = (
-    "models are controlled from initialize() and execute() of a model that is being served, not "
-    "from auto_complete_config() or finalize()"
-)
 _CLOSED = "Unable to send response. Response sender has been closed."
 
 
@@ -107,7 +103,10 @@ class Calls:
         if call.verb in _CONTROL:
             control = self._instance.call
             if control is None:
-                raise Unavailable(_NO_CONTROL)
+                raise Unavailable(
+                    "models are controlled from initialize() and execute() of a model that is "
+                    "being served, not from auto_complete_config() or finalize()"
+                )
             return control(call.verb, call.arguments)
         if call.verb == "family":
             return measures.add_family(*arguments)

@@ -16,7 +16,6 @@ import numpy as np
 
 from zmqtriton_floor.errors import Unavailable
 from zmqtriton_stub.memory import device_span
-from zmqtriton_stub.memory.device_span import DeviceSpan
 
 _HANDLE_BYTES = 64
 _runtime: Any = cupy.cuda.runtime
@@ -89,11 +88,11 @@ class Cuda:
 
     # ---------------------------------------------------------------- copies
 
-    def copy(self, gpu: int, target: int, span: DeviceSpan) -> None:
+    def copy(self, gpu: int, target: int, span: device_span.DeviceSpan) -> None:
         """Copy a span to an address on this GPU."""
         self._copy(gpu, target, span.address, span.size, _runtime.memcpyDefault)
 
-    def to_host(self, view: memoryview, span: DeviceSpan) -> None:
+    def to_host(self, view: memoryview, span: device_span.DeviceSpan) -> None:
         """Copy the content of a span to the CPU."""
         target = ctypes.addressof(ctypes.c_char.from_buffer(view)) if span.size else 0
         self._copy(span.gpu, target, span.address, span.size, _runtime.memcpyDeviceToHost)
@@ -136,7 +135,9 @@ class Cuda:
             stream.synchronize()
         return capsule
 
-    def give(self, span: DeviceSpan, dtype: Any, shape: tuple[int, ...], max_version: Any) -> Any:
+    def give(
+        self, span: device_span.DeviceSpan, dtype: Any, shape: tuple[int, ...], max_version: Any
+    ) -> Any:
         """Return a capsule over the span, which it keeps alive."""
         with _on(span.gpu):
             memory = cupy.cuda.UnownedMemory(span.address, span.size, span, span.gpu)

@@ -19,7 +19,6 @@ from zmqtriton_floor.errors import InvalidArgument, Unavailable, Unsupported
 from zmqtriton_floor.mappings import REGIONS_FROM, check_inside, too_small
 from zmqtriton_floor.wire import Block, CreateSegment, Place, Reference, Tensor
 from zmqtriton_stub.memory import gpu
-from zmqtriton_stub.memory.gpu import DeviceSpan
 
 #: CUDA cuts smaller allocations out of such pieces, and other processes can only open a whole
 #: piece.
@@ -118,7 +117,7 @@ class Borrowed:
                 mapping.is_dropped = True
                 mapping.close_if_unread()
 
-    def open(self, references: Sequence[Reference], *, is_leased: bool) -> list[DeviceSpan]:
+    def open(self, references: Sequence[Reference], *, is_leased: bool) -> list[gpu.DeviceSpan]:
         """Return the GPU memory of each reference.
 
         Raises ProtocolError, with nothing opened, if one of them is not inside its segment.
@@ -129,10 +128,10 @@ class Borrowed:
                 check_inside(reference, None if segment is None else segment.size)
             return [self._open(reference, is_leased) for reference in references]
 
-    def _open(self, reference: Reference, is_leased: bool) -> DeviceSpan:
+    def _open(self, reference: Reference, is_leased: bool) -> gpu.DeviceSpan:
         segment = self._segments[reference.owner, reference.segment]
         view = _View(segment, block_of(reference), is_leased)
-        span = DeviceSpan(segment.gpu, segment.address + reference.offset, reference.size)
+        span = gpu.DeviceSpan(segment.gpu, segment.address + reference.offset, reference.size)
         weakref.finalize(span, self._end, view).atexit = False
         return span
 
@@ -155,7 +154,7 @@ class Borrowed:
             view = _View(segment, block_of(reference), is_leased=False)
         driver, address = gpu.driver(), segment.address + reference.offset
         try:
-            if type(data) is DeviceSpan:
+            if type(data) is gpu.DeviceSpan:
                 driver.copy(segment.gpu, address, data)
             else:
                 driver.from_host(segment.gpu, address, data)
@@ -211,7 +210,7 @@ class OnGpus:
         self._register = register
         self.borrowed = Borrowed(on_release)
 
-    def place(self, span: DeviceSpan) -> tuple[Reference, list[Block]]:
+    def place(self, span: gpu.DeviceSpan) -> tuple[Reference, list[Block]]:
         """Return a copy of a span, with one lease. Raises Unavailable if memory is short."""
         for _ in range(_TRIES):
             allocation = self._arena.allocate(span.size, span.gpu)
@@ -267,13 +266,12 @@ class OnGpus:
         return opened
 
 
-def _for_model(datatype: int, span: DeviceSpan, takes_gpu: bool) -> Any:
+def _for_model(datatype: int, span: gpu.DeviceSpan, takes_gpu: bool) -> Any:
     """Return the data of a tensor where its model can read them."""
     if not takes_gpu or datatype == BYTES:
         return gpu.downloaded(span)
     # a client may have put it anywhere, and kernels read whole elements
-    is_aligned = span.address % BY_NUMBER[datatype].size == 0
-    return span if is_aligned else gpu.copied(span, span.gpu)
+    return span if span.address % BY_NUMBER[datatype].size == 0 else gpu.copied(span, span.gpu)
 
 
 def _is_on(borrowed: Borrowed, row: Tensor) -> bool:

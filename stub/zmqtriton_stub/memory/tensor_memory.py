@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Any, Callable, Iterable, Sequence
 
 import numpy as np
 
-from zmqtriton_floor import wire
 from zmqtriton_floor.arena import IDLE_S, INLINE_BYTES, Allocation, Arena, block_bytes
 from zmqtriton_floor.cache_keys import keys_of
 from zmqtriton_floor.errors import MEMORY_GONE, ProtocolError, Unavailable
@@ -22,7 +21,22 @@ from zmqtriton_floor.mappings import REGIONS_FROM
 from zmqtriton_floor.memory_kinds import make_arena, make_mappings
 from zmqtriton_floor.settings.stub import Memory
 from zmqtriton_floor.tensors import address_of
-from zmqtriton_floor.wire import Block, Reference, Tensor, make
+from zmqtriton_floor.wire import (
+    ACCEPTS_GPU,
+    WANT_DIGESTS,
+    Block,
+    CreateSegment,
+    FreeSegment,
+    Lease,
+    LeasesReported,
+    OpenSegment,
+    Reference,
+    Release,
+    SegmentOpened,
+    Tensor,
+    encode,
+    make,
+)
 from zmqtriton_stub.broker.line import BrokerLine
 from zmqtriton_stub.memory import gpu
 from zmqtriton_stub.memory.gpu import DeviceSpan
@@ -123,8 +137,7 @@ class MadeOutputs:
         reference = allocation.reference
         start = address_of(array)
         self.blocks[start] = start + reference.size, reference
-        end = weakref.finalize(array, self._end, start, reference.block)
-        end.atexit = False
+        weakref.finalize(array, self._end, start, reference.block).atexit = False
         return array
 
     def find(self, data: memoryview) -> Reference | None:
@@ -181,7 +194,7 @@ class TensorMemory:
         self.outputs = MadeOutputs(self._allocate, self.arena.leases)
         self._line = line
         self._supervisor = supervisor
-        supervisor.subscribe(wire.SegmentOpened, self._segment_opened)
+        supervisor.subscribe(SegmentOpened, self._segment_opened)
         #: Made when the first tensor on a GPU comes or goes.
         self._gpus: OnGpus | None = None
         #: Answers of the supervisor about other models, and their times, by question, name and
@@ -216,7 +229,7 @@ class TensorMemory:
                     data, named = self._place(row.data, find, flags)
                     blocks += named
                     if (
-                        flags & wire.WANT_DIGESTS
+                        flags & WANT_DIGESTS
                         and self.keys is not None
                         and type(row.data) is not DeviceSpan
                     ):
@@ -232,7 +245,7 @@ class TensorMemory:
         self, data: Any, find: Callable[[Any], ForwardedTensor | None] | None, flags: int
     ) -> tuple[Any, list[Block]]:
         is_on_gpu = type(data) is DeviceSpan
-        if is_on_gpu and flags & wire.ACCEPTS_GPU:
+        if is_on_gpu and flags & ACCEPTS_GPU:
             return self._on_gpus().place(data)
         if is_on_gpu and len(data) <= INLINE_BYTES:
             return gpu.downloaded(data), []
@@ -281,7 +294,7 @@ class TensorMemory:
             self._model_facts[verb, model, version] = time.monotonic(), answer
         return answer
 
-    def _register(self, made: wire.CreateSegment) -> str:
+    def _register(self, made: CreateSegment) -> str:
         """Register GPU memory with the supervisor; return why that failed, or ""."""
         answer = self._supervisor.ask(made, (made.segment,))
         return NO_ANSWER if answer is None else answer[0].text
@@ -322,11 +335,11 @@ class TensorMemory:
     def hear_of_blocks(self, message: Any) -> bool:
         """Process the broker's message about our blocks; False for another message."""
         kind, arena = type(message), self.arena
-        if kind is wire.Release:
+        if kind is Release:
             arena.leases.take_back(self.own(message.blocks))
-        elif kind is wire.Lease:
+        elif kind is Lease:
             arena.leases.take_leases(self.own(message.blocks))
-        elif kind is wire.LeasesReported:
+        elif kind is LeasesReported:
             arena.leases.end_doubted()
         else:
             return False
@@ -368,7 +381,7 @@ class TensorMemory:
             except Unavailable:
                 # if it was made in spite of that, it would count, and stay, for ever
                 idle = self.arena.trim(0)
-                self._drop([wire.FreeSegment(request.segment), *idle])
+                self._drop([FreeSegment(request.segment), *idle])
                 can_ask_for_less = request.size > block_bytes(size)
                 allocation = self.arena.allocate(size)
                 if allocation is not None:  # a block was freed, or is not kept apart any more
@@ -391,7 +404,7 @@ class TensorMemory:
         self._trim_at_s = now_s + (IDLE_S if again_s is None else again_s)
         return again_s
 
-    def _drop(self, segments: list[wire.FreeSegment]) -> None:
+    def _drop(self, segments: list[FreeSegment]) -> None:
         for segment in segments:
             self._supervisor.send(segment)
 
@@ -442,7 +455,7 @@ class TensorMemory:
     def _map(self, owner: int, segment: int) -> None:
         if self._gpus is not None and self._gpus.borrowed.has(owner, segment):
             return
-        answer = self._supervisor.ask(wire.OpenSegment(owner, segment), (owner, segment))
+        answer = self._supervisor.ask(OpenSegment(owner, segment), (owner, segment))
         if answer is None:
             raise Unavailable(f"a tensor cannot be read: {NO_ANSWER}")
         if isinstance(answer[0], Unavailable):
@@ -456,9 +469,9 @@ class TensorMemory:
 
     def release(self, blocks: list[Block]) -> None:
         """Tell the owners of blocks that this process no longer reads them."""
-        self._line.send([wire.encode(wire.Release(blocks))])
+        self._line.send([encode(Release(blocks))])
 
-    def _segment_opened(self, message: wire.SegmentOpened, descriptor: int) -> None:
+    def _segment_opened(self, message: SegmentOpened, descriptor: int) -> None:
         key = (message.owner, message.segment)
         answer: Any = message
         if descriptor >= 0:

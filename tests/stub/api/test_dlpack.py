@@ -15,7 +15,7 @@ from tests.stub.api.capsules import Producer, bfloat16
 from tests.support.refusals import refusal
 from zmqtriton_floor import wire
 from zmqtriton_stub.api import dlpack, pb_utils
-from zmqtriton_stub.api.tensor import packed, received
+from zmqtriton_stub.api.tensor import packed, received_tensor
 
 pytestmark = pytest.mark.slow
 
@@ -191,7 +191,9 @@ def test_bfloat16_travels_by_dlpack_alone() -> None:
 @pytest.mark.parametrize("is_shared", [False, True])
 def test_bfloat16_that_arrived_can_be_written_through_dlpack(is_shared: bool) -> None:
     data: Any = b"\xc0\x3f\x00\xc0"
-    tensor = received(wire.Tensor("A", 14, [2], memoryview(bytearray(data)) if is_shared else data))
+    tensor = received_tensor(
+        wire.Tensor("A", 14, [2], memoryview(bytearray(data)) if is_shared else data)
+    )
 
     taken = dlpack.take(tensor)
     taken.array[0] = 0
@@ -231,7 +233,7 @@ def test_a_capsule_keeps_the_memory_that_it_was_made_of() -> None:
     "tensor",
     [
         *(pb_utils.Tensor("A", np.zeros((2, 2), dtype)) for dtype in ("f4", "?", "i8")),
-        received(wire.Tensor("A", 14, [2], b"\xc0\x3f\x00\xc0")),
+        received_tensor(wire.Tensor("A", 14, [2], b"\xc0\x3f\x00\xc0")),
     ],
     ids=["f4", "?", "i8", "bfloat16"],
 )

@@ -18,7 +18,7 @@ from zmqtriton_stub.api import pb_utils
 from zmqtriton_stub.api import shared as module
 from zmqtriton_stub.api.errors import TritonModelException
 from zmqtriton_stub.api.pb_utils import shared
-from zmqtriton_stub.api.tensor import packed, received
+from zmqtriton_stub.api.tensor import packed, received_tensor
 
 # ------------------------------------------------------------------------------ tensor
 
@@ -65,7 +65,7 @@ def test_a_scalar_array_keeps_its_empty_shape() -> None:
 
 
 def test_a_received_tensor_can_be_written_into_and_stays_the_same_array() -> None:
-    tensor = received(wire.Tensor("IN", 8, [2], np.array([1, 2], np.int32).tobytes()))
+    tensor = received_tensor(wire.Tensor("IN", 8, [2], np.array([1, 2], np.int32).tobytes()))
 
     tensor.as_numpy()[0] = 9
 
@@ -76,16 +76,16 @@ def test_a_received_tensor_can_be_written_into_and_stays_the_same_array() -> Non
 def test_what_a_model_passes_on_unseen_keeps_its_bytes() -> None:
     row = wire.Tensor("IN", 14, [2], b"\x01\x02\x03\x04")
 
-    assert packed(received(row)) == row
+    assert packed(received_tensor(row)) == row
 
 
 def test_bf16_has_no_numpy_array() -> None:
     with pytest.raises(pb_utils.TritonModelException, match="BF16"):
-        received(wire.Tensor("IN", 14, [1], b"\x80?")).as_numpy()
+        received_tensor(wire.Tensor("IN", 14, [1], b"\x80?")).as_numpy()
 
 
 def test_strings_arrive_as_bytes_and_leave_as_bytes_or_text() -> None:
-    arrived = received(wire.Tensor("IN", 13, [2, 1], b"\x01\0\0\0a\x02\0\0\0\xff\0"))
+    arrived = received_tensor(wire.Tensor("IN", 13, [2, 1], b"\x01\0\0\0a\x02\0\0\0\xff\0"))
     made = pb_utils.Tensor("OUT", np.array([[b"a"], [5]], np.object_))
     fixed = pb_utils.Tensor("OUT", np.array([b"ab", b"c"]))
 
@@ -96,7 +96,7 @@ def test_strings_arrive_as_bytes_and_leave_as_bytes_or_text() -> None:
 
 @pytest.mark.parametrize(("datatype", "dtype"), [(11, np.float32), (13, np.object_)])
 def test_tensors_without_elements_are_legal_both_ways(datatype: int, dtype: Any) -> None:
-    assert received(wire.Tensor("IN", datatype, [0, 3], b"")).as_numpy().shape == (0, 3)
+    assert received_tensor(wire.Tensor("IN", datatype, [0, 3], b"")).as_numpy().shape == (0, 3)
     assert packed(pb_utils.Tensor("OUT", np.empty((0, 3), dtype))).data == b""
 
 

@@ -16,7 +16,6 @@ from zmqtriton_floor.metrics import MetricsConfig
 from zmqtriton_floor.wire import Executed, Outcome
 
 _FIRST_RESPONSE = "nv_inference_first_response_histogram_ms"
-_BUCKETS_MS = [100.0, 500.0, 2000.0, 5000.0]
 
 #: Number of steps in the last minute, which quantiles cover, and the length of a step.
 _STEPS = 5
@@ -166,7 +165,7 @@ def statistics_of(
 
 def _buckets(config: dict[str, Any]) -> list[float]:
     """Return the buckets that the configuration sets, or the default ones."""
-    buckets = _BUCKETS_MS
+    buckets = [100.0, 500.0, 2000.0, 5000.0]
     for control in (config.get("model_metrics") or {}).get("metric_control", []):
         if control.get("metric_identifier", {}).get("family") == _FIRST_RESPONSE:
             buckets = [float(bound) for bound in control["histogram_options"]["buckets"]]

@@ -12,7 +12,6 @@ from zmqtriton.figures import format_duration
 from zmqtriton_floor.errors import NotFound
 from zmqtriton_floor.reasons import AT_REST
 
-_HEALTHY_STATES = frozenset({"READY", ""})
 #: Minimum seconds of a wait for the reader of the log that is reported.
 _UNREAD_S = 5.0
 #: Written behind the stacks by a process that has a thread for each instance.
@@ -27,7 +26,7 @@ _CLIENTS_WITHIN_S = 10.0
 def needs_attention(entry: Mapping[str, Any]) -> bool:
     """Return True for a version that should serve and does not."""
     state = entry.get("state", "")
-    is_well = state in _HEALTHY_STATES and (bool(state) or "why" not in entry)
+    is_well = state in frozenset({"READY", ""}) and (bool(state) or "why" not in entry)
     return not is_well and entry.get("why", {}).get("kind") not in AT_REST
 
 

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
+
+from zmqtriton_floor.reasons import own_frame
 
 _PLACES = re.compile(r"^At:\n((?:  .*(?:\n|$))+)", re.MULTILINE)
 _PLACE = re.compile(r"^  (.+?)\((\d+)\): ([\w<>.]+)", re.MULTILINE)
-_PACKAGES = "/site-packages/"
 _STACK = re.compile(r"(Current thread|Thread|Stack) .*\(most recent call first\)")
 _FRAME = re.compile(r'\s*File "(.+)", line (\d+) in (.+)')
 _OURS = "/zmqtriton_stub/"
@@ -31,16 +32,9 @@ class Frame(NamedTuple):
     function: str
 
     @staticmethod
-    def own_of(frames: Sequence[tuple[str, str, str]]) -> tuple[str, str, str]:
-        """Return the innermost frame that is the model's own, and not of a library that it calls.
-
-        The frames have a file, a line and a function, the innermost first; the last is the model's.
-        """
-        directory = frames[-1][0].rpartition("/")[0] + "/"
-        for frame in frames:
-            if frame[0].startswith(directory) and _PACKAGES not in frame[0][len(directory) - 1 :]:
-                return frame
-        return frames[-1]
+    def own_of(frames: Sequence[Any]) -> Any:
+        """Return the innermost frame that is the model's own; the first is the innermost."""
+        return own_frame(frames)
 
     @staticmethod
     def text_of(file: str, line: str | int, function: str) -> str:

@@ -19,8 +19,7 @@ def read(path: Path) -> str:
 
 def process_field(pid: int, name: str, root: Path = ROOT) -> str:
     """Return a field of a process's status, or ""."""
-    text = read(root / "proc" / str(pid) / "status")
-    match = re.search(rf"^{name}:\s+(.*)$", text, re.MULTILINE)
+    match = re.search(rf"^{name}:\s+(.*)$", read(root / "proc" / str(pid) / "status"), re.MULTILINE)
     return match[1] if match else ""
 
 

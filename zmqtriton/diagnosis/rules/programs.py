@@ -23,11 +23,9 @@ from zmqtriton_floor import __version__
 _PACKAGE = "zmqtriton"
 #: Has files of the server, under their names.
 _CLIENT = "zmqtriton-client"
-_PREFIX_OF_DISTRIBUTIONS = "/usr"
 _REQUIREMENT = re.compile(r"([\w.-]+)\s*(?:\(?([^;)]*)\)?)?")
 _MARKER = re.compile(r"(\w+)\s*(>=|<=|==|!=|<|>)\s*[\"']([^\"']*)")
 _CONDITION = re.compile(r"(>=|<=|==|!=|<|>)\s*([\d.]+)")
-_CUPY = ("cupy", "cupy-cuda11x", "cupy-cuda12x", "cupy-cuda13x")
 _PINNED_BYTES = 64 << 20
 _DAY_S = 86400
 
@@ -52,7 +50,7 @@ def _is_optimized() -> bool:
     arguments = sysconfig.get_config_var("CONFIG_ARGS")
     flags = f"{arguments} {sysconfig.get_config_var('PY_CORE_CFLAGS')}"
     # distributions have their own ways, which leave no trace
-    is_of_distribution = sys.base_prefix == _PREFIX_OF_DISTRIBUTIONS
+    is_of_distribution = sys.base_prefix == "/usr"
     has_flags = "--enable-optimizations" in flags or "-fprofile-use" in flags
     return has_flags or is_of_distribution or not arguments
 
@@ -191,7 +189,9 @@ def judge_gpus(
 
 
 def _judge_cupy(*, has_devices: bool, count: int) -> Iterator[Finding]:
-    version = next(filter(None, map(_version_of, _CUPY)), "")
+    version = next(
+        filter(None, map(_version_of, ("cupy", "cupy-cuda11x", "cupy-cuda12x", "cupy-cuda13x"))), ""
+    )
     if count and not version:
         yield Finding.note(
             "there is a GPU, and cupy is missing",

@@ -92,10 +92,9 @@ def judge_ports(options: Mapping[str, Any]) -> Iterator[Finding]:
 
 
 def _bind(address: str, number: int) -> None:
-    places = socket.getaddrinfo(
+    family, kind, protocol, _, place = socket.getaddrinfo(
         address or None, number, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
-    )
-    family, kind, protocol, _, place = places[0]
+    )[0]
     with socket.socket(family, kind, protocol) as probe:
         # as the server does: connections of an earlier one do not count
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)

@@ -45,8 +45,7 @@ class Receiver(Service):
         self._server: asyncio.Server
 
     async def open(self) -> Sequence[tuple[str, str]]:
-        loop = asyncio.get_running_loop()
-        self._server = await loop.create_unix_server(
+        self._server = await asyncio.get_running_loop().create_unix_server(
             self._connection, sock=self._listener, backlog=socket.SOMAXCONN
         )
         return [(self._name, self._path)]

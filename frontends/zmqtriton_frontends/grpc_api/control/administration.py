@@ -58,8 +58,7 @@ async def unload_model(gateway: Gateway, request: Any, call: RpcCall) -> dict[st
     check_model(call.grant, _addressed(request).model_name)
     has_dependents = _unload_dependents(request)
     check_unload(call.grant, has_dependents=has_dependents)
-    arguments = {"model": request.model_name, "unload_dependents": has_dependents}
-    await gateway.call("unload", arguments)
+    await gateway.call("unload", {"model": request.model_name, "unload_dependents": has_dependents})
     return {}
 
 
@@ -97,8 +96,7 @@ def _unload_dependents(request: Any) -> bool:
 
 
 async def log_settings(gateway: Gateway, request: Any, _call: RpcCall) -> dict[str, Any]:
-    changes = _log_changes(request.settings)
-    settings = await gateway.call("log.settings", {"changes": changes})
+    settings = await gateway.call("log.settings", {"changes": _log_changes(request.settings)})
     return {"settings": {key: {_FIELDS[type(one)]: one} for key, one in settings.items()}}
 
 
@@ -108,10 +106,12 @@ async def trace_setting(gateway: Gateway, request: Any, call: RpcCall) -> dict[s
     trace_settings.check_names(request.settings)
     changes = _trace_changes(request.settings)
     settings = await trace_settings.apply(gateway, request.model_name, changes)
-    shown = {
-        key: {"value": value if type(value) is list else [value]} for key, value in settings.items()
+    return {
+        "settings": {
+            key: {"value": value if type(value) is list else [value]}
+            for key, value in settings.items()
+        }
     }
-    return {"settings": shown}
 
 
 def _log_changes(settings: Any) -> dict[str, Any]:
@@ -161,8 +161,10 @@ async def register_region(
         details |= {"key": request.key, "offset": request.offset}
         details["user"] = await user_of(*call.ends)
     else:
-        handle = base64.b64encode(request.raw_handle).decode()
-        details |= {"raw_handle": handle, "device_id": request.device_id}
+        details |= {
+            "raw_handle": base64.b64encode(request.raw_handle).decode(),
+            "device_id": request.device_id,
+        }
     await _ask(gateway, kind, "register", request, **details)
     return {}
 
@@ -175,5 +177,4 @@ async def unregister_region(
 
 
 async def _ask(gateway: Gateway, kind: str, verb: str, request: Any, **details: Any) -> Any:
-    arguments = {"kind": kind, "name": request.name, **details}
-    return await gateway.call(f"regions.{verb}", arguments)
+    return await gateway.call(f"regions.{verb}", {"kind": kind, "name": request.name, **details})

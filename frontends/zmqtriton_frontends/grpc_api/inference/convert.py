@@ -46,7 +46,6 @@ _RESERVED: dict[str, tuple[str, ...]] = {
     "timeout": ("int64_param",),
     EMPTY_FINAL: ("bool_param",),
 }
-_FOR_MODELS = ("int64_param", "bool_param", "string_param", "double_param")
 _REGION_PARAMETERS = {
     "shared_memory_region": "string_param",
     "shared_memory_offset": "int64_param",
@@ -97,7 +96,7 @@ def read_options(request: Any) -> tuple[dict[str, Any], SchedulingOptions]:
             )
         else:
             check_parameter_name(key)
-            if kind not in _FOR_MODELS:
+            if kind not in ("int64_param", "bool_param", "string_param", "double_param"):
                 raise InvalidArgument(
                     f"invalid value type for '{key}' parameter, expected int64_param, bool_param, "
                     "or string_param."
@@ -167,8 +166,9 @@ def read_content(
                 f"specified for input '{tensor.name}' for model '{request.model_name}', got "
                 f"[{','.join(map(str, shape))}]"
             )
-        datatype = _NUMBERS.get(tensor.datatype, _NO_DATATYPE)
-        inputs.append(make(Tensor, (tensor.name, datatype, shape, data)))
+        inputs.append(
+            make(Tensor, (tensor.name, _NUMBERS.get(tensor.datatype, _NO_DATATYPE), shape, data))
+        )
     if taken < available:
         raise InvalidArgument(f"unexpected additional input data for model '{request.model_name}'")
     outputs = _output_names(request) if request.outputs else []

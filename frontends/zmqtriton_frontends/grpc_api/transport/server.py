@@ -15,7 +15,6 @@ from zmqtriton_floor.errors import Unavailable
 from zmqtriton_frontends.access import refusals
 from zmqtriton_frontends.gateway.gateway import Gateway
 from zmqtriton_frontends.grpc_api.transport import account, call_headers
-from zmqtriton_frontends.grpc_api.transport.call_headers import RpcHeaders
 from zmqtriton_frontends.grpc_api.transport.connection import ClientConnection
 from zmqtriton_frontends.grpc_api.transport.lifecycle import (
     MAX_STREAMS,
@@ -70,7 +69,9 @@ class PlainCalls:
     def _read(self, headers: Headers) -> Begin:
         return partial(self._refuse, call_headers.read_opening(headers, {}, of_unknown=_TOLD))
 
-    def _refuse(self, opening: RpcHeaders, connection: Http2Connection, number: int) -> RefusedRpc:
+    def _refuse(
+        self, opening: call_headers.RpcHeaders, connection: Http2Connection, number: int
+    ) -> RefusedRpc:
         self._answers += 1
         if self._answers == _MAX_ANSWERS:
             connection.leave()
@@ -173,5 +174,5 @@ class NativeServer(Service):
         self.room.add(connection)
         return True
 
-    def read_opening(self, headers: Headers) -> RpcHeaders:
+    def read_opening(self, headers: Headers) -> call_headers.RpcHeaders:
         return call_headers.read_opening(headers, self._rpcs)

@@ -22,7 +22,6 @@ from zmqtriton_frontends.access.bearer_tokens import (
     describe_client,
     need_of,
 )
-from zmqtriton_frontends.access.refusals import AccessRefused, Source
 from zmqtriton_frontends.gateway.control_calls import on_behalf_of
 from zmqtriton_frontends.http_api.asgi.request import HttpRequest
 from zmqtriton_frontends.inference.restrictions import RequiredHeader, by_category
@@ -134,7 +133,9 @@ class AccessRules:
             return {"OPTIONS": refuse}
         return {method: guarded for method in COMBINED_METHODS if method not in methods}
 
-    def refusal(self, scope: dict[str, Any], need: str, model: str = "") -> AccessRefused | None:
+    def refusal(
+        self, scope: dict[str, Any], need: str, model: str = ""
+    ) -> refusals.AccessRefused | None:
         """Return the refusal of a request before its route is known; None if it may continue."""
         if self.tokens is None:
             return None
@@ -143,9 +144,9 @@ class AccessRules:
         address = place[0] if place else ""
         try:
             self.tokens.check(values, address, need, model)
-        except AccessRefused as error:
+        except refusals.AccessRefused as error:
             refusals.report(
-                Source("http", address, f"{scope['method']} {scope['path']}"), error, model
+                refusals.Source("http", address, f"{scope['method']} {scope['path']}"), error, model
             )
             return error
         return None
@@ -170,7 +171,7 @@ class AccessRules:
                 if tokens is not None:
                     model = named.get("model", "")
                     req.grant = tokens.check(req.authorization, req.address, need, model)
-            except (AccessRefused, falcon.HTTPError):
+            except (refusals.AccessRefused, falcon.HTTPError):
                 await req.drop_body()
                 raise
             await responder(req, resp, **named)

@@ -33,8 +33,7 @@ def headers_of(error: ZmqTritonError) -> tuple[tuple[str, str], ...]:
     """Return the further headers of a response that reports the error."""
     own: tuple[tuple[str, str], ...] = getattr(error, "headers", ())
     if not own and error.retry_after_ms and error.http_status in _RETRYABLE:
-        seconds = min(_MAX_RETRY_S, math.ceil(error.retry_after_ms / 1000))
-        return (("Retry-After", str(seconds)),)
+        return (("Retry-After", str(min(_MAX_RETRY_S, math.ceil(error.retry_after_ms / 1000)))),)
     return own or headers(error.http_status)
 
 

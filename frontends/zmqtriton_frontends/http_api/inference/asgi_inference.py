@@ -19,7 +19,6 @@ from zmqtriton_frontends.http_api.asgi.request import HttpRequest
 from zmqtriton_frontends.http_api.inference import response_encoding
 from zmqtriton_frontends.http_api.inference.heads import Answer, HttpSink, InferenceHead, read_head
 from zmqtriton_frontends.http_api.inference.infer import Inference
-from zmqtriton_frontends.http_api.inference.response_encoding import Encoded, ResponseFormat
 
 
 class AsgiSink(HttpSink):
@@ -51,12 +50,12 @@ class AsgiSink(HttpSink):
         return connection is None or bool(connection.share.take(size))
 
     async def respond(self, pending: Pending, response: ResponseBody, /) -> None:
-        written = ResponseFormat(
+        written = response_encoding.ResponseFormat(
             pending.model, pending.request_id, pending.form, self.head.accepted
         )
         self.answer(200, await written.encode_late(response, pending.reports, self._has_room))
 
-    def answer(self, status: int, encoded: Encoded) -> None:
+    def answer(self, status: int, encoded: response_encoding.Encoded) -> None:
         if not self._answered.done():
             self._answered.set_result((status, encoded))
 

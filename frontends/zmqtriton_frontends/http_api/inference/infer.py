@@ -22,7 +22,6 @@ from zmqtriton_frontends.http1 import MAX_BODY_BYTES
 from zmqtriton_frontends.http_api.asgi.request import HttpRequest, TooLarge, too_large
 from zmqtriton_frontends.http_api.inference import infer_request, json_documents, tensor_data
 from zmqtriton_frontends.http_api.inference.heads import Fields, HttpSink
-from zmqtriton_frontends.http_api.inference.infer_request import OutputForm
 from zmqtriton_frontends.inference import admission
 from zmqtriton_frontends.inference.model_version import ModelVersion
 from zmqtriton_frontends.inference.request_trace import now_ns
@@ -87,7 +86,7 @@ class Inference:
         if json_length == 0:
             if len(body) > limit:
                 raise too_large("raw input", len(body), limit)
-            form = OutputForm({}, default=True)
+            form = infer_request.OutputForm({}, default=True)
             request, options = tensor_data.raw_request(model, body), admission.NO_OPTIONS
         elif is_aside:
             with json_documents.opened(bytes(body[:json_length])) as document:

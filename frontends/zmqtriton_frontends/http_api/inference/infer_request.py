@@ -66,10 +66,8 @@ def read(document: Any, tail: Tail | None) -> InferRequest:
     entries = document.get("inputs")
     if type(entries) is not list:
         raise _no_array(document, "inputs")
-    if "outputs" in document:
-        form = _outputs(document, default_binary)
-    else:
-        form = _ALL_OUTPUTS[default_binary]
+    has_names = "outputs" in document
+    form = _outputs(document, default_binary) if has_names else _ALL_OUTPUTS[default_binary]
     if len(entries) + len(form.listed) > MAX_TENSORS:
         raise InvalidArgument(f"a request cannot have more than {MAX_TENSORS} inputs and outputs")
     inputs = []

@@ -48,9 +48,7 @@ async def perform(
     size: int, work: Callable[..., _Read], *arguments: Any, large_bytes: int = LARGE_BYTES
 ) -> _Read:
     """Return the result of work on `size` bytes; a thread does the work if they are many."""
-    if size < large_bytes:
-        return work(*arguments)
-    return await aside(size, work, *arguments)
+    return work(*arguments) if size < large_bytes else await aside(size, work, *arguments)
 
 
 aside = own_threads.aside
@@ -131,8 +129,7 @@ def _parse_piece(text: bytes, offset: int) -> Any:
         if b"NaN" in text or b"Infinity" in text:
             return _parse_with_nan(text, offset)
         reason = error.msg if text.strip() else "The document is empty."
-        position = error.pos + offset if text.strip() else 0
-        raise unparsable(reason, position) from None
+        raise unparsable(reason, error.pos + offset if text.strip() else 0) from None
 
 
 def _parse_with_nan(text: bytes, offset: int) -> Any:

@@ -16,7 +16,6 @@ from zmqtriton_floor.errors import TOO_MANY_UNREAD, InternalError, Unavailable
 from zmqtriton_floor.wire import ResponseBody
 from zmqtriton_frontends.http_api.inference import json_documents, tensor_data
 from zmqtriton_frontends.http_api.inference.infer_request import OutputForm
-from zmqtriton_frontends.http_api.inference.tensor_data import json_from_bytes
 from zmqtriton_frontends.inference.admission import Report, reported, texts_of
 from zmqtriton_frontends.inference.classification import classify
 from zmqtriton_frontends.inference.model_version import ModelVersion
@@ -77,7 +76,7 @@ def describe(
             if data:
                 tail.append(data)
         else:
-            entry["data"] = json_from_bytes(name, number, data)
+            entry["data"] = tensor_data.json_from_bytes(name, number, data)
         outputs.append(entry)
     return document, tail
 
@@ -154,8 +153,9 @@ class ResponseFormat(NamedTuple):
 
     async def encode_aside(self, response: ResponseBody) -> Encoded:
         """Encode the response in a thread, while the loop goes on."""
-        encode = partial(self.encode, is_aside=True)
-        encoded = await json_documents.aside(size_of_response(response), encode, response)
+        encoded = await json_documents.aside(
+            size_of_response(response), partial(self.encode, is_aside=True), response
+        )
         assert encoded is not None, "a thread does it, however long it takes"
         return encoded
 

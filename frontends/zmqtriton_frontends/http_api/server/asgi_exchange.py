@@ -10,7 +10,6 @@ from urllib.parse import unquote_to_bytes
 from zmqtriton_floor.arena import INLINE_BYTES
 from zmqtriton_floor.errors import TOO_MANY_UNREAD, Unavailable
 from zmqtriton_frontends import http1
-from zmqtriton_frontends.http1 import Head
 from zmqtriton_frontends.http_api.asgi import problems
 from zmqtriton_frontends.http_api.asgi.request import CONNECTION
 from zmqtriton_frontends.http_api.inference.heads import refusal
@@ -105,7 +104,7 @@ class AsgiExchange(Exchange):
     def __init__(
         self,
         owner: Owner,
-        head: Head,
+        head: http1.Head,
         application: Application,
         ledger: Ledger,
         turns: Turns,
@@ -321,8 +320,7 @@ class AsgiExchange(Exchange):
             written += self._begin_stream()
         self.has_begun_answer = True
         by_status[status] += 1
-        line = http1.status_line(status)
-        return b"".join((line, written, self._owner.last_fields, b"\r\n"))
+        return b"".join((http1.status_line(status), written, self._owner.last_fields, b"\r\n"))
 
     def _begin_stream(self) -> bytes:
         """Prepare for a body of unknown length; return the header field for it."""

@@ -13,7 +13,6 @@ from typing import Any, Protocol
 from zmqtriton_floor.errors import NO_MEMORY
 from zmqtriton_frontends import http1
 from zmqtriton_frontends.access.bearer_tokens import authorization_in
-from zmqtriton_frontends.http1 import Head, Refused, RequestReader
 from zmqtriton_frontends.http2 import frames
 from zmqtriton_frontends.http_api.asgi import problems
 from zmqtriton_frontends.http_api.inference import json_documents
@@ -81,10 +80,10 @@ class HttpConnection(asyncio.Protocol):
         self._host = host
         self._application = application
         self._inferences = inferences
-        self._reader = RequestReader()
+        self._reader = http1.RequestReader()
         self.exchange: Exchange | None = None
         #: The last head, its meaning as an inference, and the edition of that reading.
-        self._seen: tuple[Head | None, InferenceHead | None, int] = (None, None, 0)
+        self._seen: tuple[http1.Head | None, InferenceHead | None, int] = (None, None, 0)
         self.channel: Channel
         self._below = below
         self.received_bytes = 0
@@ -205,7 +204,7 @@ class HttpConnection(asyncio.Protocol):
                 self._begin(body)
             elif self.exchange is not None and (body or reader.is_whole):
                 self.exchange.receive(body, is_last=reader.is_whole)
-        except Refused as refused:
+        except http1.Refused as refused:
             self.refuse(refused.status, refused.text)
         except MemoryError:
             self._end(503, NO_MEMORY)

@@ -18,7 +18,6 @@ from zmqtriton_floor.errors import NO_MEMORY, TOO_MANY_UNREAD, Unavailable
 from zmqtriton_floor.wire import ResponseBody, make
 from zmqtriton_frontends import http1
 from zmqtriton_frontends.gateway.pending import Pending
-from zmqtriton_frontends.http1 import MAX_BODY_BYTES
 from zmqtriton_frontends.http_api.asgi.request import DROP_BYTES, too_large
 from zmqtriton_frontends.http_api.inference import response_encoding
 from zmqtriton_frontends.http_api.inference.heads import HttpSink, InferenceHead, refusal
@@ -150,8 +149,7 @@ class ConnectionSink(HttpSink, Exchange):
                 owner.answered()
                 return
             tail.clear()
-        sending = self._send_large(head, tail)
-        self._sending = asyncio.get_running_loop().create_task(sending)
+        self._sending = asyncio.get_running_loop().create_task(self._send_large(head, tail))
 
     async def _send_large(self, head: bytes, tail: list[bytes | memoryview]) -> None:
         owner = self._owner
@@ -231,7 +229,7 @@ class InferenceExchange(Exchange):
         try:
             self._sink.hold(held - self._sink.held_bytes)
         except Unavailable:
-            self._refuse_body(MAX_BODY_BYTES)
+            self._refuse_body(http1.MAX_BODY_BYTES)
 
     def _refuse_body(self, drop_bytes: int) -> None:
         self._is_refused, self._drop_bytes = True, drop_bytes

@@ -14,7 +14,6 @@ from zmqtriton_floor.errors import InvalidArgument, ZmqTritonError
 from zmqtriton_floor.token_file import INFER, Grant
 from zmqtriton_frontends.access import refusals
 from zmqtriton_frontends.access.bearer_tokens import RAW_HEADER, BearerTokens
-from zmqtriton_frontends.access.refusals import Source
 from zmqtriton_frontends.http1 import Head
 from zmqtriton_frontends.http_api.asgi.access import AccessCheck
 from zmqtriton_frontends.http_api.asgi.request import too_large
@@ -85,7 +84,7 @@ class InferenceHeads:
         if self._foreign and any(map(fields.header, self._foreign)):
             return None
         written = path.decode("latin-1")
-        source = partial(Source, "http", address, f"POST {written}")
+        source = partial(refusals.Source, "http", address, f"POST {written}")
         refused, grant = self._judge(fields, model, source)
         inference_head = InferenceHead(
             target, written, fields, size, limit, grant=grant, refusal=refused, source=source
@@ -101,7 +100,7 @@ class InferenceHeads:
         return inference_head
 
     def _judge(
-        self, fields: HeadFields, model: str, source: Callable[[], Source]
+        self, fields: HeadFields, model: str, source: Callable[[], refusals.Source]
     ) -> tuple[Answer | None, Grant | None]:
         """Return the response if the request is refused, and the grant of its token."""
         for status, check in self._checks:

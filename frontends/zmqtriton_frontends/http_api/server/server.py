@@ -102,8 +102,9 @@ class HttpProcess(Worker):  # type: ignore[misc]
         asyncio.set_event_loop(self._loop)
         gateway = Gateway(branch(self.app.lifeline))
         # otherwise the arbiter would replace this process when it ends
-        stop_arbiter = partial(os.kill, self.ppid, signal.SIGTERM)
-        self._process = ServingProcess(gateway, self._make, stop_arbiter)
+        self._process = ServingProcess(
+            gateway, self._make, partial(os.kill, self.ppid, signal.SIGTERM)
+        )
         super().init_process()
         prctl.end(0)
 
