@@ -50,7 +50,7 @@ class SteeredDay:
         #: What ends, each with its places for instances.
         self._ending: dict[Generation, set[StubPlace]] = {}
         #: The generations that a silent frontend sends requests to, and the messages before that.
-        self._known: list[Generation] = []
+        self._routed: list[Generation] = []
         self._heard, self._silent_until_s = 0, 0.0
         self._events: dict[Callable[[], None], int] = {
             self._scale: 6,
@@ -155,7 +155,7 @@ class SteeredDay:
             return
         self.world.silent |= {*self.world.living("grpc")}
         models = self.world.core.models.values()
-        self._known = [each for model in models for each in model.serving_generations]
+        self._routed = [each for model in models for each in model.serving_generations]
         self._heard, self._silent_until_s = (
             len(self.world.sent),
             self.world.now_s + ACKNOWLEDGEMENT_TIMEOUT_S,
@@ -179,7 +179,7 @@ class SteeredDay:
             retired = {m.generation for m in told if not m.serial}
             assert not retired & {
                 generation.number
-                for generation in self._known
+                for generation in self._routed
                 if not all(each.is_given_up for each in generation.instances)
             }
 
