@@ -143,9 +143,9 @@ class SteeredDay:
         """They are slow from now on, or those that were are answered."""
         self.world.is_busy = not self.world.is_busy
         for broker in () if self.world.is_busy else self.world.living("broker"):
-            for told in [m for s, m in self.world.sent if s == broker and type(m) is wire.Retire]:
-                self.world.receive(broker, wire.Drained(*told[:2]))
-                self.world.receive(broker, wire.Settled(*told[:2]))
+            for retire in [m for s, m in self.world.sent if s == broker and type(m) is wire.Retire]:
+                self.world.receive(broker, wire.Drained(*retire[:2]))
+                self.world.receive(broker, wire.Settled(*retire[:2]))
 
     def _change_frontend(self) -> None:
         """It hears nothing from now on, or is replaced."""
@@ -175,8 +175,8 @@ class SteeredDay:
                 places = {*each.instances}
                 assert places <= self._ending.setdefault(each, places)
         if self.world.silent & self.world.alive and self.world.now_s < self._silent_until_s:
-            told = [m for _, m in self.world.sent[self._heard :] if type(m) is wire.Retire]
-            retired = {m.generation for m in told if not m.serial}
+            messages = [m for _, m in self.world.sent[self._heard :] if type(m) is wire.Retire]
+            retired = {m.generation for m in messages if not m.serial}
             assert not retired & {
                 generation.number
                 for generation in self._routed
@@ -210,6 +210,7 @@ class SteeredDay:
     "seed",
     [
         *range(10),
+        221,  # a load fails while an unload waits for a frontend, and another unload follows
         *(
             pytest.param(
                 seed,
