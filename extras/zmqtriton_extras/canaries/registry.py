@@ -17,7 +17,6 @@ from zmqtriton.sdk.supervisor import (
     ControlCall,
     CoreParts,
     Feature,
-    Plan,
     Promise,
     Scope,
     ServedModel,
@@ -279,7 +278,7 @@ class CanaryRegistry(Feature):
         # now no new request goes to the version that leaves, whoever divides
         await self._audience.confirm()
         if canary.phase is Phase.ABORTING:
-            self._plan.tell(self._last_executions.limit(canary))
+            self._stories[canary.model].tell(self._last_executions.limit(canary))
         version = model.versions.get(canary.leaving)
         if version is not None and version.is_serving and not old_version_stays(model, canary):
             model.unload_version(version)
@@ -357,8 +356,10 @@ class CanaryRegistry(Feature):
         self._divide(canary)
 
     async def _answer_when_known(self, canary: Canary) -> None:
+        answer = self._waiting.pop(canary.model, None)  # the next one may ask before this is known
         await self._audience.confirm()
-        self._waiting.answer(canary, self._plan)
+        if answer is not None:
+            answer(canary.describe(self._plan.now_s))
 
     # ------------------------------------------------------------ the others
 
@@ -485,11 +486,6 @@ class WaitingCallers(dict[str, Answer]):
         answer = self.pop(name, None)
         if answer is not None:
             answer.fail(InvalidArgument(f"the canary of model '{name}' has not begun: {why}"))
-
-    def answer(self, canary: Canary, plan: Plan) -> None:
-        answer = self.pop(canary.model, None)
-        if answer is not None:
-            answer(canary.describe(plan.now_s))
 
 
 def canary_verbs(canaries: CanaryRegistry, models: Mapping[str, ServedModel]) -> Mapping[str, Verb]:

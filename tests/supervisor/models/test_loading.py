@@ -297,12 +297,14 @@ def test_instances_load_together_or_one_after_the_other(parallel: bool, count: i
     assert count == len(world.living("stub")) - 1
 
 
-def test_a_version_that_is_unloaded_takes_requests_until_all_frontends_know(
-    world: SupervisorHarness,
+@pytest.mark.parametrize("verb", ["unload", "load"])
+def test_what_is_unloaded_or_replaced_takes_requests_until_all_frontends_know(
+    world: SupervisorHarness, verb: str
 ) -> None:
     world.silent.add(frontend := world.serial("grpc"))
+    world.models["m"] = make_blueprint("m", fingerprint="2")
 
-    world.call("unload", {"model": "m"})
+    world.call(verb, {"model": "m", "parameters": {}})
     assert [] == world.messages_to("broker", wire.Retire)
     question = world.messages_to("grpc", wire.Sync)[-1]
     world.receive(frontend, wire.Synced(question.number))

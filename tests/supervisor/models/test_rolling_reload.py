@@ -127,6 +127,21 @@ def test_an_unload_ends_a_roll_in_which_an_instance_has_died(world: SupervisorHa
     assert not world.living("stub")
 
 
+def test_an_unload_ends_a_roll_without_a_ready_instance(world: SupervisorHarness) -> None:
+    world.stub_behaviours["m"], world.is_busy = HANGS, True
+    for serial in serials(world):
+        world.kill_process(serial, had_begun=False)
+    load(world, coded("2"))
+    places = [*world.generation("m").instances]
+    starting = places[-1].serial
+
+    world.call("unload", {"model": "m"})
+    world.finish_load(starting)  # it answers what waits
+
+    assert places == [*world.generation("m").instances]
+    assert world.messages_to("broker", wire.AttachInstance)[-1].serial == starting
+
+
 def _rolled_up_to(world: SupervisorHarness, number: int) -> Call:
     """Return the call of a load whose so many-th new instance hangs."""
     started = []

@@ -138,7 +138,11 @@ class ServedModel(GenerationOwner):
     def unload_version(self, version: ServedVersion, why: Reason = UNLOADED) -> None:
         """Unload a version; its instances first finish their requests."""
         generation = version.generation
-        is_given_up = generation is not None and version.state is ModelState.UNAVAILABLE
+        is_given_up = (
+            generation is not None
+            and version.state is ModelState.UNAVAILABLE
+            and not generation.readiness.ready_count  # else a load has failed while it ended
+        )
         if version.transition(states.UnloadStarted(), why):
             self.publish(version)
         if self._loads:

@@ -135,6 +135,21 @@ def test_a_promoted_canary_serves_alone_once_everybody_sends_to_it(
     assert OVER == told_split(world) == told_split(world, "broker")
 
 
+def test_who_starts_one_is_answered_if_it_is_promoted_before_all_know(
+    world: SupervisorHarness,
+) -> None:
+    world.silent.add(grpc := world.serial("grpc"))
+    starting = world.call("canary.start", {"model": "m", "version": 2, "weight": 10})
+    while status(world)["phase"] != "RUNNING":
+        world.receive(grpc, wire.Synced(world.messages_to("grpc", wire.Sync)[-1].number))
+    promoting = world.call("canary.promote", {"model": "m"})
+    assert starting.answer is None
+
+    world.kill_process(grpc)
+
+    assert starting.result["canary"] == promoting.result["canary"] == 2
+
+
 @pytest.mark.row("L16")
 def test_an_aborted_canary_goes_and_the_stable_version_serves_on(world: SupervisorHarness) -> None:
     start_canary(world)
