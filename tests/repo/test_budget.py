@@ -20,10 +20,10 @@ CARRIED = ("zmqtriton", "zmqtriton/embedded", "stub", "frontends", "standard")
 
 #: Of what every server has, and of extras, each with its tests.
 STATEMENTS = {
-    "core and standard": 58_740,
-    "tests": 74_627,
-    "extras": 32_058,
-    "tests of extras": 30_730,
+    "core and standard": 57_326,
+    "tests": 74_733,
+    "extras": 32_394,
+    "tests of extras": 31_168,
 }
 #: The modules of core and standard.
 FILES = 624

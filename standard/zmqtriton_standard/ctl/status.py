@@ -175,7 +175,7 @@ def _count_row(entry: dict[str, Any]) -> Sequence[str]:
 
 def _choice_row(entry: dict[str, Any]) -> Sequence[str]:
     batching, owner = entry["batching"], f"{entry['model']}:{entry['version']}"
-    delay = shown_figures.brief(batching["delay_us"] / 1e6)
+    delay = figures.brief(batching["delay_us"] / 1e6)
     return owner, batching["auto"], delay, str(batching["target"])
 
 

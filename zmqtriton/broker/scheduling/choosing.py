@@ -204,7 +204,7 @@ class BatchChoice:
         #: All sizes that may have a duration of their own.
         self._all = {*range(1, min(max_batch_size, _EACH) + 1), *self._sizes}
         self._times = ExecutionTimes()
-        #: As `_times` had them at the last choice.
+        #: The same at the last choice.
         self._durations = Durations({1: 0})
         self._arrivals: deque[tuple[int, int]] = deque(maxlen=_MOST)
         #: Number of requests that were unanswered at once, of late.
