@@ -360,6 +360,9 @@ class Generation:
         self.instances.discard_removed()
         if self.readiness.have_all_failed:
             self._broker_entry.remove(self.readiness.why_not_ready)
+            for one in self.instances:
+                if one.state is InstanceState.DRAINING:  # the broker has refused what it executed
+                    one.handle(states.DrainFinished())
             if self.owner is not None:
                 self.owner.generation_given_up(self)
         elif self.owner is not None and InstanceState.READY in (instance.state, before):
