@@ -70,7 +70,7 @@ CLAUSES = {
     ),
 }
 #: Words of all handwritten pages together.
-MAX_WORDS = 90_775
+MAX_WORDS = 90_800
 
 
 def clauses(text: str) -> list[str]:
