@@ -36,15 +36,20 @@ def start(code: str, **how: object) -> ChildProcess:
 
 def end_of(process: ChildProcess) -> str:
     """Return how it ended; waits for the pidfd as the loop does."""
-    readable, _, _ = select.select([process.pidfd], [], [], 20)
-    assert readable
+    await_readable(process.pidfd)
     return process.reap().text
+
+
+def await_readable(descriptor: int) -> None:
+    """Wait as the loop does, also where other tests have left a thousand descriptors open."""
+    poll = select.poll()
+    poll.register(descriptor, select.POLLIN)
+    assert poll.poll(20_000)
 
 
 def await_end_of_pipe(reading: int) -> None:
     """Wait until nobody has its other end any more."""
-    readable, _, _ = select.select([reading], [], [], 20)
-    assert readable
+    await_readable(reading)
     assert os.read(reading, 1) == b""
     os.close(reading)
 
