@@ -24,6 +24,8 @@ from zmqtriton_floor.errors import ProtocolError
 _PACKET = 60 * 1024
 _PART, _LAST = b"\x00", b"\x01"
 _MAX_DESCRIPTORS = 16
+#: More packets than there will ever be.
+NO_LIMIT = 1 << 60
 #: The other end is closed. After any other error the call is repeated: it says that the machine is
 #: short of something, and not that the other process is dead.
 _CLOSED = frozenset({errno.EPIPE, errno.ECONNRESET, errno.ENOTCONN})
@@ -129,9 +131,8 @@ class Lifeline:
         while self._outgoing and not self.ended:
             packet, descriptors = self._outgoing[0]
             rights = (socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array("i", descriptors))
-            ancillary = [rights] if descriptors else []
             try:
-                self._socket.sendmsg([packet], ancillary, socket.MSG_NOSIGNAL)
+                self._socket.sendmsg([packet], [rights] * bool(descriptors), socket.MSG_NOSIGNAL)
             except OSError as error:
                 if error.errno not in _CLOSED:
                     self.is_backed_up = True
@@ -146,14 +147,15 @@ class Lifeline:
         for descriptor in descriptors:
             os.close(descriptor)
 
-    def receive(self) -> list[tuple[Any, list[int]]]:
+    def receive(self, most_packets: int = NO_LIMIT) -> list[tuple[Any, list[int]]]:
         """Return all complete messages, each with its descriptors, which the caller owns.
 
-        Messages that do not decode are counted and left out.
+        Messages that do not decode are counted and left out. The next call returns packets beyond
+        `most_packets`: the other end may send as fast as this one reads.
         """
         messages: list[tuple[Any, list[int]]] = []
         room = socket.CMSG_SPACE(_MAX_DESCRIPTORS * 4)
-        while not self.ended:
+        for _ in range(0 if self.ended else most_packets):
             try:
                 packet, ancillary, _, _ = self._socket.recvmsg(
                     _PACKET + 1, room, socket.MSG_CMSG_CLOEXEC

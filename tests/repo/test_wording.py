@@ -70,7 +70,7 @@ CLAUSES = {
     ),
 }
 #: Words of all handwritten pages together.
-MAX_WORDS = 90_800
+MAX_WORDS = 90_820
 
 
 def clauses(text: str) -> list[str]:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import os
 import select
+import signal
 import time
 from collections.abc import Iterator
 from contextlib import ExitStack, suppress
@@ -20,6 +22,8 @@ from tests.support.scraping import sum_series
 from tests.support.server import Copy, Server
 from tests.support.waiting import eventually
 from tests.system.attacks.connections import INFER, connect, is_served
+from zmqtriton.control_client import ServerSelector
+from zmqtriton_floor import wire
 
 pytestmark = [
     pytest.mark.system,
@@ -40,6 +44,8 @@ pytestmark = [
 ]
 
 STREAMS = 20
+#: Lines that a lifeline has room for.
+LINES = 150
 
 
 @pytest.fixture
@@ -88,6 +94,24 @@ def test_bad_requests_are_not_logged(server: Server) -> None:
 
     # a busy machine may have lines of its own in it
     assert server.log_text().count("\n") < before + 20
+
+
+def test_who_logs_much_lets_others_be_heard_in_between(server: Server) -> None:
+    selector = ServerSelector("", f"pid:{server.pid}")
+    with selector.connect(to_change=True) as first, selector.connect(to_change=True) as other:
+        assert first.identity == other.identity
+        os.kill(server.pid, signal.SIGSTOP)  # both are heard in the same turn of its loop
+        for number in range(LINES):
+            first.line.send(wire.LogLine("I", "crowd.py", 1, f"line {number} of many"))
+        other.line.send(wire.LogLine("I", "other.py", 1, "a line of another"))
+        os.kill(server.pid, signal.SIGCONT)
+        last = f"line {LINES - 1} of many"
+        eventually(lambda: last in server.log_text(), 60, "all lines are logged")
+
+    lines = [line for line in server.log_text().splitlines() if " of many" in line]
+    before, _, _ = server.log_text().partition("a line of another")
+    assert [f"line {n} of many" in line for n, line in enumerate(lines)] == [True] * LINES
+    assert before.count(" of many") < LINES / 2
 
 
 @pytest.mark.row("C34")

@@ -43,9 +43,12 @@ from zmqtriton.supervisor.machine.processes.stacks import StackReader
 from zmqtriton.supervisor.machine.processes.starts import Starts
 from zmqtriton.supervisor.machine.processes.templates import SHARED, Templates
 from zmqtriton_floor import wire
-from zmqtriton_floor.lifeline import Lifeline
+from zmqtriton_floor.lifeline import NO_LIMIT, Lifeline
 
 _log = logging.getLogger(__name__)
+
+#: Maximum number of packets of a child in a turn of the loop: a model may log without end.
+_MOST_PACKETS = 64
 
 
 def _unregister(selector: selectors.BaseSelector, descriptor: Any) -> None:
@@ -226,8 +229,9 @@ class Children:
 
     def _handle_lifeline_event(self, child: Child) -> None:
         """Handle what a child has sent; it ends if that fails."""
-        about = f"what process {child.pid} has sent"
-        with guarded(about, lambda error: self.kill(child.serial, str(error))):
+        with guarded(
+            f"what process {child.pid} has sent", lambda error: self.kill(child.serial, str(error))
+        ):
             if child.serial in self._children:
                 self._handle_input(child)
 
@@ -235,7 +239,7 @@ class Children:
         if child.is_watched_for_writing:
             child.lifeline.flush()
             self.update_write_interest(child)
-        self.receive(child)
+        self.receive(child, _MOST_PACKETS)
         if child.lifeline.ended:
             self._selector.unregister(child.lifeline)
             if child.process is None and not child.host:
@@ -245,9 +249,9 @@ class Children:
                     processes.ended(f"its {'thread' if child.guest else 'lifeline'} has ended"),
                 )
 
-    def receive(self, child: Child) -> None:
+    def receive(self, child: Child, most_packets: int = NO_LIMIT) -> None:
         before = child.lifeline.malformed
-        for message, passed in child.lifeline.receive():
+        for message, passed in child.lifeline.receive(most_packets):
             if isinstance(message, wire.WorkerForked) and passed and child.can_fork_workers:
                 self._adopt_worker(message.pid, passed.pop(0))
             elif isinstance(message, wire.LogLine):
