@@ -117,8 +117,9 @@ class Leases:
                 changes.extend((block, -count, 0, 0) for block, count in doubted.items())
             elif block == _TAKEN:
                 self._taken += change
-                waiting, self._waiting = self._waiting, []
-                changes.extendleft((block, -1, 0, after) for block, after in waiting)
+                if self._waiting:
+                    waiting, self._waiting = self._waiting, []
+                    changes.extendleft((block, -1, 0, after) for block, after in waiting)
             if block not in counts:
                 continue
             if after > self._taken:

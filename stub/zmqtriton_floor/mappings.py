@@ -236,8 +236,12 @@ class Mappings:
 
     def missing(self, references: Iterable[Reference]) -> list[Name]:
         """Return the segments that have to be added before these references can be opened."""
-        names = dict.fromkeys([reference[:2] for reference in references])
-        return [name for name in names if name not in self._segments]
+        missing: list[Name] = []
+        for reference in references:
+            name = reference.owner, reference.segment
+            if name not in self._segments and name not in missing:
+                missing.append(name)
+        return missing
 
     # --------------------------------------------------------------- reading
 

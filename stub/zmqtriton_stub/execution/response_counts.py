@@ -43,8 +43,11 @@ class ResponseCounter:
 
         Sends them if nothing can be added any more, or if they were sent a while ago.
         """
-        if not self._rows or (not is_last and time.monotonic_ns() < self._next_ns):
+        if not self._rows:
             return ""
-        self._next_ns = time.monotonic_ns() + _EVERY_NS
+        now_ns = time.monotonic_ns()
+        if now_ns < self._next_ns and not is_last:
+            return ""
+        self._next_ns = now_ns + _EVERY_NS
         rows, self._rows = self._rows, {}
         return json.dumps([[index, *row] for index, row in rows.items()])
