@@ -41,8 +41,7 @@ class Reports:
             stages = stage_times.Stages(ask.begun_ns)
             checked = checked.with_stages(stages)
         form = form.strip().lower() if form is not None and self._may_know(header) else ""
-        report = partial(self._report, checked.model, form, stages)
-        return checked.with_report(report)
+        return checked.with_report(partial(self._report, checked.model, form, stages))
 
     async def _report(
         self, model: ModelVersion, form: str, stages: stage_times.Stages | None

@@ -51,8 +51,7 @@ class ConnectedClient(ClientAccount):
     async def wait_for_turn(self, begun: float) -> None:
         """Wait for the client's next turn; its last work began at `begun`."""
         turns = self.turns
-        took = min(turns.clock() - begun, ROUND_S)
-        turns.spend_task(self.cost, begun, turns.processor_s() - took)
+        turns.spend_task(self.cost, begun, min(turns.clock() - begun, ROUND_S))
         await turns.turn_of_task(self.cost)
 
     def work(self, step: Callable[[], bool]) -> None:

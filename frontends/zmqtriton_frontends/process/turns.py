@@ -137,9 +137,9 @@ class Turns:
         if self.worked_s > ROUND_S:
             self._crowd()
 
-    def spend_task(self, cost: Cost, begun: float, worked: float) -> None:
-        """Charge a client for the work of a task since `begun`, when the processor had `worked`."""
-        self.spend(cost, begun, took := self.processor_s() - worked)
+    def spend_task(self, cost: Cost, begun: float, took: float) -> None:
+        """Charge a client for a task since `begun`; it `took` so many seconds of the processor."""
+        self.spend(cost, begun, took)
         self.tasks_s += took
         self._expected_s += _WEIGHT * (took - self._expected_s)
 
@@ -273,7 +273,7 @@ class TaskTurn:
                     return result
                 finally:
                     error, is_due = None, False
-                    turns.spend_task(cost, begun, worked)
+                    turns.spend_task(cost, begun, turns.processor_s() - worked)
                 try:
                     yield waits_for
                 except GeneratorExit:
