@@ -3,17 +3,16 @@
     python -m tests.bench.cores PYTHON MODEL 1,3,48,192 [--triton COMMAND] [--rounds 5]
 
 PYTHON is an interpreter with onnxruntime, MODEL an ONNX file with one input of floats of that
-shape. COMMAND runs a tritonserver in the foreground, from `REPOSITORY HTTP GRPC METRICS` behind it;
-its own Python must have the version of PYTHON, whose packages it uses. The kinds take turns, and
-the medians of the rounds are printed. On a busy machine only their order and the CPU of a request
-count. Measures and prints; asserts nothing.
+shape. COMMAND starts a tritonserver, as for tests/conformance/record.py; its own Python must have
+the version of PYTHON, whose packages it uses. The kinds take turns, and the medians of the rounds
+are printed. On a busy machine only their order and the CPU of a request count.
+Measures and prints; asserts nothing.
 """
 
 from __future__ import annotations
 
 import argparse
 import os
-import shlex
 import subprocess
 import sys
 import tempfile
@@ -24,10 +23,10 @@ from pathlib import Path
 from statistics import median
 
 from tests.bench import clients, cpu
+from tests.bench.peers import triton
 from tests.support import leaks
 from tests.support.scripted import string_parameter
-from tests.support.server import Server, free_ports, status_of
-from tests.support.waiting import eventually
+from tests.support.server import Server
 
 _CLIENTS, _SECONDS = (1, 4, 16), 4.0
 _CONFIG = """
@@ -77,17 +76,9 @@ def _tritons(folder: Path, options: argparse.Namespace) -> Iterator[_Place]:
     code = f"import sys; sys.path.append({packages!r})\n"
     code += _CODE.format(path=os.path.abspath(options.model))
     (folder / "triton" / "m" / "1" / "model.py").write_text(code)
-    ports = free_ports(3)
-    command = [*shlex.split(options.triton), str(folder / "triton"), *map(str, ports)]
-    variables = {**os.environ, "ORT_DISABLE_TELEMETRY": "1"}
-    with (folder / "triton.log").open("wb") as log:
-        process = subprocess.Popen(command, env=variables, stdout=log, stderr=log)
-    try:
-        eventually(lambda: status_of(f"http://127.0.0.1:{ports[0]}/v2/health/ready") == 200, 60)
-        yield ports[0], partial(cpu.of_trees, [process.pid])
-    finally:
-        process.terminate()
-        process.wait(60)
+    variables = {"ORT_DISABLE_TELEMETRY": "1"}
+    with triton(options.triton, folder / "triton", variables) as (port, pid):
+        yield port, partial(cpu.of_trees, [pid])
 
 
 def main() -> int:
