@@ -7,6 +7,7 @@ ids of the GPUs that may be used; none means a CPU-only server.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
+from copy import deepcopy
 from dataclasses import dataclass
 from typing import Any
 
@@ -63,6 +64,13 @@ def apply_group_defaults(config: Any, gpus: Sequence[int] = ()) -> None:
             group.count = 2 if two else 1
         if group.kind == _KIND.KIND_GPU and not group.gpus:
             group.gpus.extend(sorted(gpus))
+
+
+def with_group_defaults(config: Any, gpus: Sequence[int] = ()) -> Any:
+    """Return a copy of the configuration whose groups have their defaults."""
+    complete = deepcopy(config)
+    apply_group_defaults(complete, gpus)
+    return complete
 
 
 def set_instance_count(config: Any, count: int, group: str = "") -> None:

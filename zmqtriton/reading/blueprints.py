@@ -6,6 +6,7 @@ Called in the supervisor's loop, but for `finish_reading`.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from copy import deepcopy
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -14,6 +15,7 @@ from typing import Any
 from zmqtriton.config.ensembles import complete_ensemble
 from zmqtriton.config.errors import ConfigError, Problem
 from zmqtriton.config.files import ClientFiles, inherit_labels
+from zmqtriton.config.instances import set_instance_count
 from zmqtriton.config.model_config import ModelHost, merge_completion
 from zmqtriton.config.pbtxt import from_bytes, to_json
 from zmqtriton.config.positions import PositionIndex, locate
@@ -22,7 +24,6 @@ from zmqtriton.reading.blueprint import Blueprint, FinalConfig, Scale
 from zmqtriton.reading.instance_slots import (
     expected_slots,
     instance_slots,
-    scaled_config,
 )
 from zmqtriton.reading.plain import ModelReading, SourceText
 from zmqtriton_floor.errors import InvalidArgument, ZmqTritonError
@@ -122,7 +123,8 @@ def _scaled(blueprint: Blueprint, configuration: _Configuration, scale: Scale) -
             f"model '{blueprint.name}' is run by the process that has bound it, which decides "
             "about its instances"
         )
-    scaled = scaled_config(configuration.config, scale)
+    scaled = deepcopy(configuration.config)
+    set_instance_count(scaled, scale.instances, scale.group)
     expected = expected_slots(scaled, configuration.host)
     changed = replace(
         blueprint,

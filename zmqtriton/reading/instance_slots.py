@@ -13,14 +13,13 @@ from typing import Any
 from zmqtriton.config.backends import PYTHON
 from zmqtriton.config.instances import (
     THREADS,
-    apply_group_defaults,
     instance_count_problems,
     instance_specs,
-    set_instance_count,
+    with_group_defaults,
 )
 from zmqtriton.config.model_config import ModelHost
 from zmqtriton.config.parameters import INSTANCES, kind_of_instances, parameter_text
-from zmqtriton.reading.blueprint import InstanceSlot, Scale
+from zmqtriton.reading.blueprint import InstanceSlot
 
 
 def host_policy_name(named: str, kind: str, device: int) -> str:
@@ -48,19 +47,9 @@ def expected_slots(config: Any, host: ModelHost) -> tuple[InstanceSlot, ...]:
     Groups for missing hardware have no instances, and are refused later, as impossible numbers are;
     until then one is assumed.
     """
-    draft = type(config)()
-    draft.CopyFrom(config)
-    apply_group_defaults(draft, host.gpus)
+    draft = with_group_defaults(config, host.gpus)
     slots = () if any(instance_count_problems(draft)) else instance_slots(draft)
     return slots or (InstanceSlot(f"{config.name}_0", "CPU", 0),)
-
-
-def scaled_config(config: Any, scale: Scale) -> Any:
-    """Return a copy of the configuration that asks for this number of instances."""
-    scaled = type(config)()
-    scaled.CopyFrom(config)
-    set_instance_count(scaled, scale.instances, scale.group)
-    return scaled
 
 
 def are_instances_bound(config: Any) -> bool:

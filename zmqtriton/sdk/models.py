@@ -42,8 +42,8 @@ if TYPE_CHECKING:
     )
     from zmqtriton.config.backends import find_model_file as find_model_file, models_in as models_in
     from zmqtriton.config.instances import (
-        apply_group_defaults as apply_group_defaults,
         instance_specs as instance_specs,
+        with_group_defaults as with_group_defaults,
     )
     from zmqtriton.config.model_config import (
         ModelHost as ModelHost,

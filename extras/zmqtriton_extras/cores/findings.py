@@ -13,8 +13,8 @@ from zmqtriton.sdk.models import (
     Problem,
     Severity,
     Target,
-    apply_group_defaults,
     instance_specs,
+    with_group_defaults,
 )
 from zmqtriton_extras.cores import settings
 from zmqtriton_extras.cores.dealing import deal
@@ -31,10 +31,8 @@ def notes_of_configs(configs: Mapping[str, Any]) -> Iterator[tuple[str, Problem]
     for name, config in configs.items():
         demand = settings.read(config)
         if demand is not None and demand >= 0:
-            draft = type(config)()
-            draft.CopyFrom(config)
-            apply_group_defaults(draft)
-            demands |= {(name, at): demand for at, _ in enumerate(instance_specs(draft))}
+            specs = instance_specs(with_group_defaults(config))
+            demands |= {(name, at): demand for at, _ in enumerate(specs)}
     machine, field = read_machine(), ("parameters", settings.CORES)
     shares = deal(machine, demands)
     for name in dict.fromkeys(name for name, _ in demands):

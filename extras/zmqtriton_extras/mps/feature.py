@@ -37,10 +37,10 @@ class MpsDaemon(Feature):
         self, generation: Generation, instance: StubPlace
     ) -> tuple[tuple[int, ...], Mapping[str, str]]:
         share: GpuShare | None = generation.blueprint.add_on_settings.get("mps")
-        if settings.has_slices(generation.blueprint.config):  # the daemon serves whole GPUs only
-            return (), {}
         is_meant = share is not None or self._is_shared(generation, instance)
         if not self._is_on or not is_meant or instance.slot.kind != "GPU":
+            return (), {}
+        if settings.has_slices(generation.blueprint.config):  # the daemon serves whole GPUs only
             return (), {}
         if self._daemon is None:
             self._daemon = daemon.Started(None)

@@ -15,13 +15,13 @@ from zmqtriton.sdk.models import (
     Problem,
     Severity,
     Target,
-    apply_group_defaults,
     instance_specs,
     parameter_text,
+    with_group_defaults,
 )
 from zmqtriton.sdk.process import Gpu
+from zmqtriton_extras.mps.settings import VARIABLE, slices_in
 
-_VARIABLE = "CUDA_VISIBLE_DEVICES"
 _BYTES = 96
 
 
@@ -62,15 +62,10 @@ def _text(get: Any, device: ctypes.c_void_p) -> str:
     return "" if failed else buffer.value.decode("ascii", "replace")
 
 
-def named_slices(config: Any) -> list[str]:
-    """Return the slices that a model's configuration lists for its instances."""
-    text = parameter_text(config, _VARIABLE)
-    return [each.strip() for each in text.split(",")] if text.startswith("MIG-") else []
-
-
 def notes_of_configs(configs: Mapping[str, Any]) -> Iterator[tuple[str, Problem]]:
     """Compare the slices that models name with the machine's, and with the instances."""
-    named = {name: slices for name, config in configs.items() if (slices := named_slices(config))}
+    texts = {name: parameter_text(config, VARIABLE) for name, config in configs.items()}
+    named = {name: slices for name, text in texts.items() if (slices := slices_in(text))}
     if not named:
         return
     try:
@@ -80,7 +75,7 @@ def notes_of_configs(configs: Mapping[str, Any]) -> Iterator[tuple[str, Problem]
     for name, slices in named.items():
         for text in (_missing(slices, here), _unfit(configs[name], len(slices))):
             if text:
-                yield name, Problem(text, ("parameters", _VARIABLE), severity=Severity.WARNING)
+                yield name, Problem(text, ("parameters", VARIABLE), severity=Severity.WARNING)
 
 
 def _missing(slices: Sequence[str], here: Mapping[str, Slice]) -> str:
@@ -91,10 +86,7 @@ def _missing(slices: Sequence[str], here: Mapping[str, Slice]) -> str:
 
 def _unfit(config: Any, count: int) -> str:
     """Return why instances would meet on a slice, or use none."""
-    draft = type(config)()
-    draft.CopyFrom(config)
-    apply_group_defaults(draft)
-    specs = [each for each in instance_specs(draft) if each.kind == "GPU"]
+    specs = [each for each in instance_specs(with_group_defaults(config)) if each.kind == "GPU"]
     if not specs:
         return "only instances with kind: KIND_GPU and gpus: [ 0 ] get a slice, and it has none"
     if len({each.device_id for each in specs}) > 1:

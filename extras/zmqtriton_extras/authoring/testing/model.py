@@ -24,13 +24,13 @@ from zmqtriton.sdk.broker import SequenceControls
 from zmqtriton.sdk.models import (
     ModelHost,
     PlayedStub,
-    apply_group_defaults,
     find_model_file,
     instance_specs,
     load_config,
     merge_completion,
     pbtxt,
     scan,
+    with_group_defaults,
 )
 from zmqtriton.sdk.process import Gpu, InferenceRequest, InferenceResponse, addons
 from zmqtriton.sdk.wire import InvalidArgument, NotFound, arrays, errors, logs, wire
@@ -86,10 +86,7 @@ def read_model(directory: Path, version: int | None) -> ModelFiles:
             f"model '{scanned.name}' has no version {version}; make the directory {version}"
         )
     runtime = find_model_file(config, directory, version)
-    draft = type(config)()
-    draft.CopyFrom(config)
-    apply_group_defaults(draft, host.gpus)
-    first = instance_specs(draft)[0]
+    first = instance_specs(with_group_defaults(config, host.gpus))[0]
     load = wire.LoadModel(
         first.name,
         scanned.name,

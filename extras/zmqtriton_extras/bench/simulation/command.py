@@ -19,10 +19,10 @@ from typing import Any
 
 from zmqtriton.sdk.broker import BrokerSettings
 from zmqtriton.sdk.models import (
-    apply_group_defaults,
     instance_specs,
     load_config,
     pbtxt,
+    with_group_defaults,
 )
 from zmqtriton.sdk.process import addons
 from zmqtriton.sdk.wire import InvalidArgument
@@ -90,10 +90,9 @@ def settings(directory: Path, changes: Sequence[Change]) -> Iterator[Setting]:
         config = load_config(name, directory, None, override=json.dumps(document))
         if config.HasField("ensemble_scheduling"):
             raise InvalidArgument("an ensemble has no instances; simulate the models of its steps")
-        apply_group_defaults(config)
         pairs = zip(changes, values, strict=True)
         label = " ".join(f"{change.path[-1]}={value}" for change, value in pairs)
-        yield Setting(label or name, config)
+        yield Setting(label or name, with_group_defaults(config))
 
 
 def _read_with_groups(name: str, directory: Path) -> Any:
@@ -102,8 +101,7 @@ def _read_with_groups(name: str, directory: Path) -> Any:
     Other defaults are filled in after a change, since they may depend on the changed field, as
     preferred batch sizes depend on the largest one.
     """
-    complete = load_config(name, directory, directory / _CONFIG_FILE)
-    apply_group_defaults(complete)
+    complete = with_group_defaults(load_config(name, directory, directory / _CONFIG_FILE))
     written = pbtxt.read_config(directory / _CONFIG_FILE)
     written.ClearField("instance_group")
     written.instance_group.extend(complete.instance_group)
