@@ -21,6 +21,7 @@ from zmqtriton_stub.execution.executions import Executions
 from zmqtriton_stub.execution.streams import Publisher
 from zmqtriton_stub.execution.warmup import Warmup
 from zmqtriton_stub.model import PythonModel
+from zmqtriton_stub.own_process import OwnProcess
 from zmqtriton_stub.watch import Watch
 
 _COLLECT_AFTER_S = 0.5
@@ -44,7 +45,7 @@ class StubCore:
         progress: ProgressView,
         warmup: Warmup,
         publisher: Publisher | None = None,
-        watches_memory: bool = False,
+        process: OwnProcess | None = None,
     ) -> None:
         """Set up; the lines are for batches and for calls of other models."""
         self.instance = instance
@@ -56,9 +57,7 @@ class StubCore:
         self.link = BrokerConnection(
             instance, work, watch, pending=instance.pending, publisher=publisher
         )
-        self.executions = Executions(
-            instance, model, self.link, progress, watches_memory=watches_memory
-        )
+        self.executions = Executions(instance, model, self.link, progress, process=process)
         self.asker = BlsClient(
             bootstrap,
             instance.memory,

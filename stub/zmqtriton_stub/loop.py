@@ -246,7 +246,7 @@ class Stub:
             progress=self._progress,
             warmup=warmup,
             publisher=self._publisher(instance),
-            watches_memory=process.has_own_memory,
+            process=process,
         )
         instance.allow(core.asker, supervisor.call)
         return core

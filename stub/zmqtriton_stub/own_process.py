@@ -153,6 +153,6 @@ class OwnProcess:
         os._exit(1)
 
     def give_up(self, reason: str) -> NoReturn:
-        """End because this instance cannot go on."""
-        os.write(2, f"{reason}\n".encode())
+        """End because this process cannot go on; clients and operators get the reason."""
+        os.write(2, f"Fatal Python error: {reason}\n".encode())  # as Python's, which are passed on
         os._exit(1)

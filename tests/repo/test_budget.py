@@ -20,8 +20,8 @@ CARRIED = ("zmqtriton", "zmqtriton/embedded", "stub", "frontends", "standard")
 
 #: Of what every server has, and of extras, each with its tests.
 STATEMENTS = {
-    "core and standard": 57_326,
-    "tests": 74_750,
+    "core and standard": 57_354,
+    "tests": 75_340,
     "extras": 32_394,
     "tests of extras": 31_168,
 }

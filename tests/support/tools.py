@@ -29,14 +29,20 @@ def parse_options(about: str | None = None, **table: tuple[Any, str]) -> argpars
 
 
 @contextmanager
+def temporary_folder() -> Iterator[Path]:
+    with tempfile.TemporaryDirectory() as folder:
+        yield Path(folder)
+
+
+@contextmanager
 def serving(
     models: Sequence[str | Path] = (),
     prepare: Callable[[Server], object] = lambda _: None,
     **how: Any,
 ) -> Iterator[Server]:
     """Run a server in a directory of its own, with these models and what prepares it."""
-    with tempfile.TemporaryDirectory() as folder:
-        server = Server(Path(folder) / "s", models, **how)
+    with temporary_folder() as folder:
+        server = Server(folder / "s", models, **how)
         prepare(server)
         with server:
             yield server

@@ -58,9 +58,11 @@ from zmqtriton_stub.execution.responses import (
     RequestBatch,
     state_lock,
 )
+from zmqtriton_stub.memory import gpu
 from zmqtriton_stub.memory.growth import GrowthWatch
 from zmqtriton_stub.memory.tensor_forwarding import check_placed
 from zmqtriton_stub.model import NoRoomToWakeError, PythonModel, Responses
+from zmqtriton_stub.own_process import OwnProcess
 
 _now_ns = time.monotonic_ns
 #: Messages of the broker are looked for in this interval while batches wait.
@@ -81,17 +83,20 @@ class Executions:
         link: BrokerConnection,
         progress: ProgressView,
         *,
-        watches_memory: bool = False,
+        process: OwnProcess | None = None,
     ) -> None:
-        """Set up; `watches_memory` is False if other instances share the process's memory."""
+        """Set up; without `process`, its memory and GPUs are not watched."""
         self._instance = instance
         self._model = model
         self._link = link
         self._progress = progress
-        #: The look at the memory: its judgement, the number of executions so far, and the number
-        #: after which the memory is looked at next.
+        #: The judgement of the memory, the number of executions so far, and the number after which
+        #: the process is looked at next.
         self._growth = GrowthWatch()
-        self._count, self._look_after = 0, self._growth.due if watches_memory else sys.maxsize
+        self._process = process
+        if process is None or not process.has_own_memory:
+            self._growth.due = sys.maxsize
+        self._count, self._look_after = 0, self._growth.due
         #: When to look for messages of the broker although batches wait here.
         self._look_at_ns = 0
         #: The instance is free for the next batch while coroutines of earlier ones go on.
@@ -206,7 +211,7 @@ class Executions:
 
         A request without a sender ends with this error.
         """
-        text = describe(error)
+        text, self._look_after = describe(error), 0
         self._instance.report_failure(text, error)
         for pending in batch:
             pending.loss = text
@@ -282,7 +287,7 @@ class Executions:
         ]
 
     def _fail(self, batch: RequestBatch, error: BaseException) -> None:
-        text, number = describe(error), InternalError.number
+        text, number, self._look_after = describe(error), InternalError.number, 0
         if isinstance(error, NoRoomToWakeError):
             number = Unavailable.number
         else:
@@ -329,10 +334,13 @@ class Executions:
                 pending.release_inputs()
         self._count += 1
         if self._count >= self._look_after:
-            self._look_at_memory()
+            self._look_at_process()
 
-    def _look_at_memory(self) -> None:
-        changed = self._growth.look(self._count)
+    def _look_at_process(self) -> None:
+        """Look at the memory if that is due, and ask CUDA after a failure."""
+        if self._process is not None and (error := gpu.fatal_error()):
+            self._process.give_up(f"{error}: all work of this process on the GPU fails from now on")
+        changed = self._growth.look(self._count) if self._count >= self._growth.due else None
         self._look_after = self._growth.due
         if changed is not None:
             self._instance.tell(changed)

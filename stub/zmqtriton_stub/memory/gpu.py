@@ -6,6 +6,7 @@ tensor on a GPU. Without cupy or a GPU there is no driver, and driver() raises U
 
 from __future__ import annotations
 
+import os
 import weakref
 from typing import TYPE_CHECKING, Any
 
@@ -18,6 +19,23 @@ if TYPE_CHECKING:
 _driver: Cuda | None = None
 #: Trying again would not be cheap.
 _why_not = ""
+
+#: Errors of CUDA's driver that end all work of the process on that GPU, by number.
+_FATAL = {
+    214: "CUDA_ERROR_ECC_UNCORRECTABLE",
+    220: "CUDA_ERROR_NVLINK_UNCORRECTABLE",
+    700: "CUDA_ERROR_ILLEGAL_ADDRESS",
+    702: "CUDA_ERROR_LAUNCH_TIMEOUT",
+    710: "CUDA_ERROR_ASSERT",
+    714: "CUDA_ERROR_HARDWARE_STACK_ERROR",
+    715: "CUDA_ERROR_ILLEGAL_INSTRUCTION",
+    716: "CUDA_ERROR_MISALIGNED_ADDRESS",
+    717: "CUDA_ERROR_INVALID_ADDRESS_SPACE",
+    718: "CUDA_ERROR_INVALID_PC",
+    719: "CUDA_ERROR_LAUNCH_FAILED",
+    805: "CUDA_ERROR_MPS_CONNECTION_FAILED",
+    809: "CUDA_ERROR_MPS_CLIENT_TERMINATED",
+}
 
 
 def use(driver: Any) -> None:
@@ -76,3 +94,29 @@ def downloaded(span: DeviceSpan) -> memoryview:
     view = memoryview(bytearray(span.size))
     driver().to_host(view, span)
     return view
+
+
+def fatal_error() -> str:
+    """Return the error that CUDA's driver gives for all work of this process on a GPU, or "".
+
+    Asks the driver only if a library of the model has loaded it, and initialises nothing.
+    """
+    import ctypes  # most processes never come here
+
+    try:
+        cuda = ctypes.CDLL("libcuda.so.1", os.RTLD_NOLOAD)
+    except OSError:
+        return ""
+    device, flags, is_active = ctypes.c_int(), ctypes.c_uint(), ctypes.c_int()
+    context, number, code = ctypes.c_void_p(), 0, 0
+    while code not in _FATAL and not cuda.cuDeviceGet(ctypes.byref(device), number):
+        cuda.cuDevicePrimaryCtxGetState(device, ctypes.byref(flags), ctypes.byref(is_active))
+        if is_active.value:
+            code = cuda.cuDevicePrimaryCtxRetain(ctypes.byref(context), device)
+            if not code:
+                cuda.cuCtxPushCurrent_v2(context)
+                code = cuda.cuStreamQuery(None)
+                cuda.cuCtxPopCurrent_v2(ctypes.byref(context))
+                cuda.cuDevicePrimaryCtxRelease_v2(device)
+        number += 1
+    return _FATAL.get(code, "")

@@ -9,6 +9,7 @@ import pytest
 
 from tests.stub.fakes import LOAD, FakeLink, batch_of, body, fp32
 from tests.stub.supervisor import FakeSupervisor
+from tests.support.host_gpu import LostCuda
 from zmqtriton_floor import wire
 from zmqtriton_floor.execution_progress import ProgressView
 from zmqtriton_floor.logs import LogOptions
@@ -19,6 +20,7 @@ from zmqtriton_stub.execution import executions
 from zmqtriton_stub.execution.executions import Executions
 from zmqtriton_stub.execution.responses import OpenRequest
 from zmqtriton_stub.model import PythonModel
+from zmqtriton_stub.own_process import OwnProcess
 from zmqtriton_stub.tracing import StubTracing
 
 _PREFIX = "Failed to process the request(s) for model 'm_0_0', message: "
@@ -34,7 +36,11 @@ class _Batches:
         model._execute, model._is_decoupled = execute, is_decoupled
         self.model = model
         link: Any = self.link
-        self.executions = Executions(self.link.instance, model, link, Mock(ProgressView))
+        self.process = Mock(OwnProcess, has_own_memory=True)
+        progress = Mock(ProgressView)
+        self.executions = Executions(
+            self.link.instance, model, link, progress, process=self.process
+        )
 
     def run(self, *requests: wire.RequestBody, flags: int = 0) -> None:
         """One batch whose ids are counted from 0."""
@@ -92,6 +98,39 @@ def test_a_request_that_the_model_forgets_gets_an_error(is_in_list: bool) -> Non
         else "The model let go of a request without a response to it."
     )
     assert sorted(batches.texts()) == [(0, text), (1, "" if is_in_list else text)]
+
+
+@pytest.mark.parametrize(
+    ("code", "fails", "is_lost"),
+    [
+        (700, True, True),
+        (719, True, True),
+        (600, True, False),
+        (0, True, False),
+        (700, False, False),
+    ],
+)
+def test_a_process_that_has_lost_a_gpu_answers_and_gives_up(
+    monkeypatch: pytest.MonkeyPatch, code: int, fails: bool, is_lost: bool
+) -> None:
+    def execute(requests: Any) -> Any:
+        if fails:
+            raise RuntimeError("CUDA error")
+        return _same(requests)
+
+    def give_up(reason: str) -> None:
+        reasons.append((reason, batches.texts()))
+
+    reasons = list[Any]()
+    monkeypatch.setattr("ctypes.CDLL", lambda *_: LostCuda(code))
+    batches = _Batches(execute)
+    batches.process.give_up = give_up
+    batches.run(body())
+
+    assert is_lost == bool(reasons)
+    for reason, [(_, text)] in reasons:
+        assert "CUDA error" in text  # its own answer goes before
+        assert reason.startswith("CUDA_ERROR_")
 
 
 def test_many_long_error_texts_are_split_over_messages() -> None:

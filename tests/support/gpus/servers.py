@@ -5,11 +5,12 @@ from __future__ import annotations
 import shutil
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from tests.support import host_gpu
-from tests.support.server import Server
+from tests.support.server import Copy, Server
 
 #: For fixtures: what is in the place of memory on a GPU.
 MEMORY = ["files", pytest.param("cuda", marks=pytest.mark.gpu)]
@@ -34,7 +35,11 @@ def mapped(memory: Path, pid: int) -> int:
 
 
 def gpu_server(
-    directory: Path, memory: str, models: Sequence[str], frontends: Sequence[str] = ()
+    directory: Path,
+    memory: str,
+    models: Sequence[str | Copy],
+    frontends: Sequence[str] = (),
+    options: Sequence[str] = (),
 ) -> Server:
     """A server, not yet started, whose models have one of MEMORY; a skip if there is no GPU."""
     source = Path(host_gpu.__file__)
@@ -43,7 +48,8 @@ def gpu_server(
         if not pytest.importorskip("cupy").is_available():
             pytest.skip("cupy finds no GPU")
         source, environment = source.with_name("cuda_gpu.py"), {}
-    server = Server(directory, models=models, environment=environment, frontends=frontends)
+    how: dict[str, Any] = {"environment": environment, "frontends": frontends}
+    server = Server(directory, models, options=options, **how)
     if "gpu_read" in models:  # and the same with inputs in the memory of the processor alone
         server.add_model("gpu_read", "gpu_read_cpu")
         server.edit_config("gpu_read_cpu", "FORCE_CPU_ONLY_INPUT_TENSORS", "-")

@@ -19,15 +19,24 @@ import pytest
 import tritonclient.http as http_client
 from tritonclient.utils import InferenceServerException
 
-from tests.support.clients import infer_inputs, module_of, open_client
-from tests.support.gpus.host_cuda import cuda_shared_memory
+from tests.support.clients import infer_inputs, open_client
+from tests.support.gpus.regions import Regions, client_cuda, infer
 from tests.support.gpus.servers import MEMORY, gpu_server, mapped
-from tests.support.server import Server
+from tests.support.scripted import string_parameter
+from tests.support.server import Copy, Server
 from tests.support.waiting import eventually
 
 pytestmark = pytest.mark.system
 
-_MODELS = ["gpu_made", "gpu_read", "gpu_asker", "gpu_chain", "identity_fp32"]
+_THREADS = Copy("gpu_weights", "gpu_threads", string_parameter("INSTANCES", "threads"))
+_MODELS: list[str | Copy] = [
+    "gpu_made",
+    "gpu_read",
+    "gpu_asker",
+    "gpu_chain",
+    "gpu_weights",
+    _THREADS,
+]
 LARGE = np.arange(100_000, dtype=np.float32)
 SMALL = np.arange(10, dtype=np.float32)
 
@@ -47,13 +56,7 @@ def server(memory: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Se
 @pytest.fixture(scope="module")
 def cuda(server: Server, memory: str) -> Iterator[Any]:
     """tritonclient.utils.cuda_shared_memory."""
-    if memory == "cuda":
-        pytest.importorskip("cuda.bindings.runtime")
-        import tritonclient.utils.cuda_shared_memory as client_module
-
-        yield client_module
-        return
-    with cuda_shared_memory(server.scratch) as client_module:
+    with client_cuda(server, memory) as client_module:
         yield client_module
 
 
@@ -64,37 +67,6 @@ def client(request: pytest.FixtureRequest, server: Server) -> Iterator[Any]:
         client.unregister_cuda_shared_memory()
 
 
-class Regions:
-    """Memory of this client's on a GPU, registered with the server."""
-
-    def __init__(self, cuda: Any, client: Any) -> None:
-        self.cuda = cuda
-        self._client = client
-        self.handles: dict[str, Any] = {}
-
-    def create(self, name: str, array: Any, size: int = 0) -> Any:
-        """Create memory with this content and perhaps more room, and register it."""
-        handle = self.allocate(name, size or array.nbytes)
-        self.cuda.set_shared_memory_region(handle, [array])
-        raw = self.cuda.get_raw_handle(handle)
-        self._client.register_cuda_shared_memory(name, raw, 0, size or array.nbytes)
-        return handle
-
-    def allocate(self, name: str, size: int) -> Any:
-        handle = self.handles[name] = self.cuda.create_shared_memory_region(name, size, 0)
-        return handle
-
-    def read(self, name: str, array: Any) -> Any:
-        """Return the contents in the form of an array."""
-        return self.cuda.get_contents_as_numpy(self.handles[name], array.dtype, array.shape)
-
-    def close(self) -> None:
-        self._client.unregister_cuda_shared_memory()
-        for handle in self.handles.values():
-            self.cuda.destroy_shared_memory_region(handle)
-        self.handles.clear()
-
-
 @pytest.fixture
 def regions(cuda: Any, client: Any) -> Iterator[Regions]:
     regions = Regions(cuda, client)
@@ -102,22 +74,8 @@ def regions(cuda: Any, client: Any) -> Iterator[Regions]:
     regions.close()
 
 
-def _infer(
-    client: Any,
-    model: str,
-    source: tuple[str, str],
-    target: tuple[str, str],
-    count: int,
-    **changes: int,
-) -> Any:
-    """Ask with an input and an output in regions, each a tensor and its region."""
-    module, size = module_of(client), 4 * count
-    tensor = module.InferInput(source[0], [count], "FP32")
-    tensor.set_shared_memory(source[1], size, changes.get("offset", 0))
-    output = module.InferRequestedOutput(target[0])
-    output.set_shared_memory(target[1], changes.get("room", size), changes.get("output_offset", 0))
-    others = [module.InferRequestedOutput(name) for name in _OTHERS.get(model, ())]
-    return client.infer(model, [tensor], outputs=[output, *others])
+def _infer(client: Any, model: str, source: Any, target: Any, count: int) -> Any:
+    return infer(client, model, source, target, count, _OTHERS.get(model, ()))
 
 
 _OTHERS = {"gpu_read": ["ON_GPU", "OPENS"], "gpu_read_cpu": ["ON_GPU"], "gpu_chain": ["ON_GPU"]}
@@ -133,7 +91,7 @@ def test_a_model_reads_and_writes_memory_of_a_client_where_it_lies(
 
     opens = []
     for _ in range(3):
-        regions.cuda.set_shared_memory_region(regions.handles["in"], [array])
+        regions.write("in", array)
         result = _infer(client, "gpu_read", ("Y", "in"), ("Z", "out"), len(array))
 
         assert [1] == result.as_numpy("ON_GPU").tolist()
@@ -303,3 +261,17 @@ def test_the_memory_of_the_dead_is_let_go(server: Server, files: Path, http: Any
         30.0,
         "the next one serves",
     )
+
+
+@pytest.mark.parametrize("model", ["gpu_weights", "gpu_threads"])
+def test_a_process_that_has_lost_its_gpu_is_replaced(server: Server, http: Any, model: str) -> None:
+    [lost] = server.stub_pids(model)
+
+    # the driver says so of all that comes after
+    with pytest.raises(InferenceServerException, match="an illegal memory access"):
+        http.infer(model, [], parameters={"lose": 1})
+
+    eventually(lambda: server.stub_pids(model) not in ([], [lost]), 30, "another process")
+    eventually(lambda: server.status(f"/v2/models/{model}/ready") == 200, 30, "ready")
+    assert [3, 1] == http.infer(model, []).as_numpy("SEEN")[::2].tolist()
+    assert "CUDA_ERROR_ILLEGAL_ADDRESS: all work" in server.log_text()

@@ -108,6 +108,13 @@ _KNOWN = (
         ("nvidia-smi", _STATUS),
     ),
     Words(
+        r"(CUDA_ERROR_\w+): all work",
+        "the GPU gives it nothing but {0}, which only a new process gets over",
+        "A kernel uses memory that is not its own, or the GPU is at fault. With "
+        "CUDA_LAUNCH_BLOCKING=1 the first error in its log names the place.",
+        (_LOGS, "nvidia-smi"),
+    ),
+    Words(
         r"(MemoryError.*)",
         "it has no memory left: {0}{at}",
         "Give the machine more memory, or the model less to hold.",
