@@ -19,7 +19,7 @@ peer_pythons := '>=3.10,<3.13'
 # Images of containers often forbid bytecode; each process would compile all that it imports.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: run test test-extras ci without environments all-environments quick core check fix bench faults programs docs deb \
+.PHONY: run test test-extras ci without environments all-environments quick core check fix bench gpu-wheels faults programs docs deb \
 	release coverage conformance-record clean test-bare mutants report
 
 run: .venv/server.stamp
@@ -123,6 +123,15 @@ bench-run: .venv-bench/stamp
 # OF=growth: thousands of models, connections and streams.
 bench-growth: .venv-bench/stamp
 	.venv-bench/bin/python -m tests.bench.growth $(ARGS)
+
+# What a machine without network has to be brought for `python -m tests.gpu`, into WHEELS, for the Python FOR.
+WHEELS ?= build/wheels
+FOR ?= 3.12
+manylinux := $(patsubst %,--platform=manylinux%_x86_64,1 2014 _2_17 _2_24 _2_27 _2_28)
+
+gpu-wheels: $(uv)
+	.venv-uv/bin/python -m pip download --quiet --no-deps --only-binary=:all: --implementation=cp --python-version=$(FOR) \
+		$(manylinux) --dest=$(WHEELS) --requirement=tests/gpu/wheels.txt
 
 # How long what has random faults goes on.
 MINUTES ?= 20
