@@ -32,6 +32,7 @@ class FakeLink:
         self.batches: deque[RequestBatch] = deque()
         self.executing: dict[int, RequestBatch] = {}
         self.answered = UnconfirmedAnswers()
+        self.look_after = 0
         self.tallies = ResponseCounter()
         self.is_closed = False
         self.messages: list[tuple[Any, list[bytes]]] = []

@@ -63,6 +63,7 @@ class BrokerConnection:
         self.batches: deque[RequestBatch] = deque()
         #: Batches that were begun, and that the broker waits for.
         self.executing: dict[int, RequestBatch] = {}
+        self.look_after = 0
         self.pending = pending
         #: Final answers that the broker may not have passed on yet.
         self.answered = UnconfirmedAnswers()

@@ -90,13 +90,11 @@ class Executions:
         self._model = model
         self._link = link
         self._progress = progress
-        #: The judgement of the memory, the number of executions so far, and the number after which
-        #: the process is looked at next.
         self._growth = GrowthWatch()
         self._process = process
         if process is None or not process.has_own_memory:
             self._growth.due = sys.maxsize
-        self._count, self._look_after = 0, self._growth.due
+        self._count, link.look_after = 0, self._growth.due
         #: When to look for messages of the broker although batches wait here.
         self._look_at_ns = 0
         #: The instance is free for the next batch while coroutines of earlier ones go on.
@@ -211,7 +209,7 @@ class Executions:
 
         A request without a sender ends with this error.
         """
-        text, self._look_after = describe(error), 0
+        text, self._link.look_after = describe(error), 0
         self._instance.report_failure(text, error)
         for pending in batch:
             pending.loss = text
@@ -287,7 +285,7 @@ class Executions:
         ]
 
     def _fail(self, batch: RequestBatch, error: BaseException) -> None:
-        text, number, self._look_after = describe(error), InternalError.number, 0
+        text, number, self._link.look_after = describe(error), InternalError.number, 0
         if isinstance(error, NoRoomToWakeError):
             number = Unavailable.number
         else:
@@ -333,7 +331,7 @@ class Executions:
             if pending.left_inputs:
                 pending.release_inputs()
         self._count += 1
-        if self._count >= self._look_after:
+        if self._count >= link.look_after:
             self._look_at_process()
 
     def _look_at_process(self) -> None:
@@ -341,7 +339,7 @@ class Executions:
         if self._process is not None and (error := gpu.fatal_error()):
             self._process.give_up(f"{error}: all work of this process on the GPU fails from now on")
         changed = self._growth.look(self._count) if self._count >= self._growth.due else None
-        self._look_after = self._growth.due
+        self._link.look_after = self._growth.due
         if changed is not None:
             self._instance.tell(changed)
 

@@ -47,6 +47,8 @@ class ResponseLink(LinkToBroker, Protocol):
     answered: UnconfirmedAnswers
     #: Counts the responses of streams.
     tallies: ResponseCounter
+    #: Executions after which the process is looked at next; 0 after an error of the model.
+    look_after: int
 
     def send(self, message: list[bytes]) -> None: ...
 
@@ -230,6 +232,7 @@ class OpenRequest:
         peer, own_id = self.route
         error = response._error
         if error is not None:
+            self._link.look_after = 0
             return Outcome(peer, own_id, error.number, clip(error.message()), flags), b""
         instance = self._link.instance
         outputs: Collection[str] = self.outputs or instance.outputs

@@ -100,23 +100,15 @@ def test_a_request_that_the_model_forgets_gets_an_error(is_in_list: bool) -> Non
     assert sorted(batches.texts()) == [(0, text), (1, "" if is_in_list else text)]
 
 
-@pytest.mark.parametrize(
-    ("code", "fails", "is_lost"),
-    [
-        (700, True, True),
-        (719, True, True),
-        (600, True, False),
-        (0, True, False),
-        (700, False, False),
-    ],
-)
+@pytest.mark.parametrize("is_raised", [True, False])
+@pytest.mark.parametrize(("code", "is_lost"), [(700, True), (719, True), (600, False), (0, False)])
 def test_a_process_that_has_lost_a_gpu_answers_and_gives_up(
-    monkeypatch: pytest.MonkeyPatch, code: int, fails: bool, is_lost: bool
+    monkeypatch: pytest.MonkeyPatch, code: int, is_lost: bool, is_raised: bool
 ) -> None:
     def execute(requests: Any) -> Any:
-        if fails:
+        if is_raised:
             raise RuntimeError("CUDA error")
-        return _same(requests)
+        return [pb_utils.InferenceResponse(error=pb_utils.TritonError("CUDA error"))]
 
     def give_up(reason: str) -> None:
         reasons.append((reason, batches.texts()))
