@@ -239,8 +239,9 @@ def main() -> int:
                 are_right.append(_print_row(kind.name, *row))
             got, before, after = _owner_dies(memory, server, options)
             are_right.append(_print_row("clients that die", got, [], before, after))
-        status = json.loads(ctl(server, "status", "--json").output)
-        print("MPS:", status.get("mps", "off"), flush=True)
+        rows = json.loads(ctl(server, "status", "--json").output).get("mps", [])
+        are_right.append(options.mps == "off" or any(row["is_client"] for row in rows))
+        print("MPS:", rows or "off", flush=True)
     # gevent keeps descriptors of threads that have ended
     left = [*leaks.leaked_processes(at_first, mark), *(leaks.shared_memory() - segments)]
     print("left behind:", left or "nothing")
