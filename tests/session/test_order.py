@@ -174,7 +174,7 @@ GIVEN = frozenset("cat env false make rm sh sleep true".split())
 #: What begins a command.
 STARTERS = frozenset("run Popen check_call check_output".split())
 #: Programs of developers, which `make test` does not run.
-ELSEWHERE = ("tests/bench/", "tests/faults/")
+ELSEWHERE = ("tests/bench/", "tests/faults/", "tests/gpu/")
 #: A call that looks for a program, or its line in a table of programs and packages.
 SEARCH = r"""(find_tool|which|_missing)\([^)]*"{0}"|"{0}": "[a-z]"""
 
