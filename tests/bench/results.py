@@ -18,7 +18,7 @@ from tests.support.server import ROOT
 RESULTS = Path(__file__).parent / "results"
 
 
-def _machine() -> dict[str, Any]:
+def machine() -> dict[str, Any]:
     """Return what the figures depend on besides the code."""
     cpuinfo = Path("/proc/cpuinfo").read_text("utf-8")
     models = [line.partition(":")[2] for line in cpuinfo.splitlines() if "model name" in line]
@@ -57,7 +57,7 @@ def last(kind: str) -> list[dict[str, Any]]:
 def save(kind: str, rows: list[dict[str, Any]]) -> None:
     RESULTS.mkdir(exist_ok=True)
     path = RESULTS / f"{time.strftime('%Y-%m-%d-%H%M')}-{_commit()}-{kind}.json"
-    head = f'"commit": {json.dumps(_commit())}, "machine": {json.dumps(_machine())}'
+    head = f'"commit": {json.dumps(_commit())}, "machine": {json.dumps(machine())}'
     # A line for each row: a difference between two files is one of rows.
     lines = ",\n".join(map(json.dumps, rows))
     path.write_text(f'{{{head}, "rows": [\n{lines}\n]}}\n', "utf-8")

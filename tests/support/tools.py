@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from tests.support.server import Server
+from tests.support.server import Copy, Server
 
 
 def parse_options(about: str | None = None, **table: tuple[Any, str]) -> argparse.Namespace:
@@ -36,7 +36,7 @@ def temporary_folder() -> Iterator[Path]:
 
 @contextmanager
 def serving(
-    models: Sequence[str | Path] = (),
+    models: Sequence[str | Path | Copy] = (),
     prepare: Callable[[Server], object] = lambda _: None,
     **how: Any,
 ) -> Iterator[Server]:
