@@ -84,11 +84,11 @@ def main() -> int:
     (folder / "setup.py").write_text(_SETUP)
     roots = [ROOT / name for name in ("frontends", "standard", "extras")]
     environment = {**os.environ, "MYPYPATH": os.pathsep.join(map(str, (".", *roots)))}
-    command = [sys.executable, "setup.py", "--quiet", "build_ext", "--inplace", "-j2"]
+    command = [sys.executable, "setup.py", "--quiet", "build_ext", "--inplace"]
     subprocess.run(command, cwd=folder, env=environment, check=True)
+    shutil.rmtree(folder / "build")
     libraries = [*folder.rglob("*.so")]
     subprocess.run(["strip", *libraries], check=True)
-    shutil.rmtree(folder / "build")
     print(f"{sum(path.stat().st_size for path in libraries) / 1e6:.1f} MB of libraries")
     return 0
 
