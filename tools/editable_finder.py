@@ -75,7 +75,8 @@ def remove_leftovers(root: Path) -> None:
 
     A checkout keeps the directories of a package that has moved, because of the bytecode in them.
     """
-    for folder in sorted(root.rglob("*/"), reverse=True):
+    # CPython 3.10 finds files by "*/", too
+    for folder in sorted(filter(Path.is_dir, root.rglob("*")), reverse=True):
         if folder.name == "__pycache__":
             if not any(folder.parent.glob("*.py")):
                 shutil.rmtree(folder)

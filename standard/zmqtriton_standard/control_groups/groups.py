@@ -145,7 +145,10 @@ class ControlGroups:
 
     def begin(self) -> None:
         """Make the group of the server. Raises OSError."""
-        for left in (*self.own.glob(f"{_MODEL}*/*/"), *self.own.glob("zmqtriton-*/")):
+        # CPython 3.10 finds files by "*/", too
+        for left in filter(
+            Path.is_dir, (*self.own.glob(f"{_MODEL}*/*"), *self.own.glob("zmqtriton-*"))
+        ):
             left.rmdir()
         server = self.own / _SERVER
         server.mkdir()

@@ -49,6 +49,17 @@ def test_the_server_leaves_its_group_to_groups(own: Path, groups: ControlGroups)
     assert "+memory" == _text(own / "cgroup.subtree_control")
 
 
+def test_groups_of_a_server_that_was_killed_are_removed(own: Path) -> None:
+    (own / "zmqtriton-model-1-m" / "7").mkdir(parents=True)
+    # the kernel has files next to groups, which plain directories with them do not lose
+    (own / "zmqtriton-file").touch()
+
+    ControlGroups(own, PID).begin()
+
+    left = {path.name for path in own.glob("zmqtriton-*")}
+    assert {"zmqtriton-file", "zmqtriton-server"} == left
+
+
 @pytest.mark.row("L22")
 def test_an_instance_has_the_limits_of_its_model(own: Path, groups: ControlGroups) -> None:
     groups.add(7, STUB, Quota("a/b", max_memory_bytes=4096))
