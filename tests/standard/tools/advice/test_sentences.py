@@ -27,7 +27,6 @@ UNFOLLOWED: dict[str, str] = {
     "Use fewer instances or smaller batches, or unload another model of that GPU.": _GPU,
     "A kernel uses memory that is not its own, or the GPU is at fault.": _GPU,
     "Unload another model of that GPU, or raise the limit.": _GPU,
-    "A kernel uses memory that is not its own, or the GPU is at fault.": _GPU,
     "Give it more memory, use fewer instances, or unload other models": _MEMORY,
     "Nothing is loaded any more.": _SHORT,
     "Its file system may hang: the server asks again": "needs a file system that hangs",
