@@ -56,8 +56,7 @@ def test_groups_of_a_server_that_was_killed_are_removed(own: Path) -> None:
 
     ControlGroups(own, PID).begin()
 
-    left = {path.name for path in own.glob("zmqtriton-*")}
-    assert {"zmqtriton-file", "zmqtriton-server"} == left
+    assert {own / "zmqtriton-file", own / "zmqtriton-server"} == {*own.glob("zmqtriton-*")}
 
 
 @pytest.mark.row("L22")

@@ -37,10 +37,6 @@ def nothing(world: World) -> None:
     """Leave all as it is."""
 
 
-def _load(world: World) -> None:
-    world.load_behind()
-
-
 def serve(world: World) -> None:
     assert "" == world.load()
 
@@ -84,7 +80,7 @@ class Fault(NamedTuple):
     cure: Step = _mend
     #: After its load.
     provoke: Step = nothing
-    load: Step = _load
+    load: Step = World.load_behind
     prepare: Step = nothing
     #: What nobody may read of this model.
     untrue: tuple[str, ...] = ()
@@ -392,10 +388,6 @@ def _served_without_secret(world: World) -> None:
     shutil.rmtree(_SECRET.parent)
 
 
-def _raised_and_slow(world: World) -> None:
-    world.configure('string_value: "1"', 'string_value: "600"')
-
-
 def _load_until_it_begins(world: World) -> None:
     """Load it until the limit finds it in its code: a busy machine may start it only later."""
     begun = Path(f"{world.code}.begun")
@@ -463,7 +455,7 @@ _LOADS = {
         initializing("open(__file__ + '.begun', 'w').close(); time.sleep(5)"),
         "loading took longer than max_load_seconds, 1 s (model.py, line 8, in initialize)",
         "Raise max_load_seconds if it only needs longer; the line says where it was.",
-        _raised_and_slow,
+        _changes('string_value: "1"', 'string_value: "600"'),
         load=_load_until_it_begins,
     ),
     "loads_long": Fault(
@@ -585,10 +577,6 @@ def _ends_long_executions(world: World) -> None:
     world.type(f"zmqtriton-ctl reload {world.name}")
     assert 503 == world.ask()
     _mend(world)
-
-
-def _raise_quota(world: World) -> None:
-    world.configure('"150M"', '"2G"')
 
 
 def _write_version(world: World, number: str, code: str) -> None:
@@ -715,7 +703,7 @@ _REQUESTS = {
         failing("self.kept = np.ones(400 << 20, np.uint8)", "time.sleep(2)"),
         "it needs more memory than its quota: max_memory_bytes is 157286400",
         "Raise max_memory_bytes, or find out what the model keeps.",
-        _raise_quota,
+        _changes('"150M"', '"2G"'),
         provoke=asks(),
     ),
     "too_long": Fault(
@@ -1099,7 +1087,7 @@ _ROUTED = {
         "its routes are not served: ",
         "List it in",
         _mend_routes,
-        load=_load,
+        load=World.load_behind,
         prepare=_write_routes("pass\nimport nothing_here"),
         proof=_route_answers,
     ),

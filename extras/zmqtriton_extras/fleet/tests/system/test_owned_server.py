@@ -89,8 +89,7 @@ def test_the_end_of_a_server_is_told_with_its_reason(server: OwnedServer) -> Non
 
     os.kill(server.announcement()["pid"], signal.SIGKILL)
 
-    eventually(lambda: ended, 60)
-    assert ended == ["the server was killed by SIGKILL; its log says more"]
+    assert eventually(lambda: ended, 60) == ["the server was killed by SIGKILL; its log says more"]
 
 
 def test_one_that_cannot_start_says_so() -> None:
