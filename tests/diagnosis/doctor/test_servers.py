@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import importlib.metadata
 import os
+import shutil
 import socket
 import sys
 import sysconfig
@@ -190,8 +191,9 @@ def test_a_unit_that_does_not_stay_up_is_found(printed: str, tmp_path: Path) -> 
 def test_a_repository_that_the_models_user_cannot_read(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    # the environment of the tests may be below a closed directory, such as root's home
-    monkeypatch.setattr(sys, "executable", os.path.realpath(sys.executable))
+    # Python and the environment of the tests may be below a closed directory, such as root's home
+    python = shutil.which("python3", path="/usr/bin:/usr/local/bin")
+    monkeypatch.setattr(sys, "executable", python or os.path.realpath(sys.executable))
     model(tmp_path / "models", "m")
     tmp_path.chmod(0o700)
 
