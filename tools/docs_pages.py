@@ -270,6 +270,16 @@ def on_page_content(html: str, page: Any, config: Any, files: Files) -> str:
     return html.replace("<th></th>", "<td></td>")
 
 
+def on_post_page(output: str, page: Any, config: Any) -> str:
+    """Name each part of the menu by its title: the theme's label of a part with a page is empty."""
+    output = re.sub(
+        '(<nav class="md-nav" [^>]* aria-labelledby="__nav_[0-9_]+)_label', r"\1_title", output
+    )
+    return re.sub(
+        '(<label class="md-nav__title" for="(__nav_[0-9_]+)")', r'\1 id="\2_title"', output
+    )
+
+
 def sessions(markdown: str) -> str:
     """Return a page with its blocks of commands and outputs in colours."""
 
