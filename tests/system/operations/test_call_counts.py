@@ -15,7 +15,6 @@ from tests.support.server import ROOT
 pytestmark = [
     pytest.mark.system,
     pytest.mark.skipif(sys.version_info[:2] != (3, 11), reason="counted on CPython 3.11"),
-    pytest.mark.long(tool="tests/bench/calls.py"),
 ]
 
 #: Functions, look-ups of attributes and new objects, of frontend, broker and stub.
