@@ -105,7 +105,8 @@ def fatal_error() -> str:
 
     try:
         cuda = ctypes.CDLL("libcuda.so.1", os.RTLD_NOLOAD)
-    except OSError:
+        release = cuda.cuDevicePrimaryCtxRelease_v2  # the newest function of these, of CUDA 11
+    except (OSError, AttributeError):
         return ""
     device, flags, is_active = ctypes.c_int(), ctypes.c_uint(), ctypes.c_int()
     context, number, code = ctypes.c_void_p(), 0, 0
@@ -117,6 +118,6 @@ def fatal_error() -> str:
                 cuda.cuCtxPushCurrent_v2(context)
                 code = cuda.cuStreamQuery(None)
                 cuda.cuCtxPopCurrent_v2(ctypes.byref(context))
-                cuda.cuDevicePrimaryCtxRelease_v2(device)
+                release(device)
         number += 1
     return _FATAL.get(code, "")
