@@ -64,7 +64,7 @@ def _run(part: Part, limit_s: float, log: Path) -> str:
         return f"left out: no {part.needs}"
     if limit_s <= 0:
         return "left out: no time is left"
-    # its processes have the mark of this session, and end with it
+    # an interrupt lets it stop its server
     command = ["timeout", "--signal=INT", "--kill-after=10", f"{limit_s:.0f}", *part.command]
     began_s = time.monotonic()
     with log.open("wb") as file:
